@@ -1,0 +1,104 @@
+"""From what people type to what the model reads, and a data set as a stream of batches."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from attnkit.tasks import Task
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some sequences side by side. `mask` is True on real tokens; None where there is no padding."""
+
+    tokens: Int[Tensor, "B T"]
+    mask: Bool[Tensor, "B T"] | None = None
+    labels: Int[Tensor, "B"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def to(self, device: torch.device | str) -> "Batch":
+        def move(t: Tensor | None) -> Tensor | None:
+            return None if t is None else t.to(device)
+
+        return Batch(self.tokens.to(device), move(self.mask), move(self.labels))
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which sequences of its task a checkpoint was trained and tested on. The defaults are the article's."""
+
+    length: int = 16  # L, tokens of a sequence
+    n_train: int = 2000  # training sequences
+    n_test: int = 500  # test sequences
+    train_seed: int = 1  # draws the training sequences
+    test_seed: int = 2  # draws the test sequences
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Sequences that are read a batch at a time, so that memory does not grow with their number."""
+
+    name: str  # what run.json calls it
+    size: int  # sequences in all
+    population: bool  # True if these are all sequences there are: then there is no sampling error
+    batches: Callable[[int], Iterator[Batch]]  # batch size -> the batches, in a fixed order
+
+
+def task_dataset(task: Task, config: DataConfig, split: str) -> Dataset:
+    """The `test` sequences that a checkpoint was held to, or the `exhaustive` set of its length."""
+    if split == "exhaustive":
+        size = task.count(config.length)
+
+        def enumerated(batch_size: int) -> Iterator[Batch]:
+            for start in range(0, size, batch_size):
+                x, y = task.enumerate(config.length, start, start + batch_size)
+                yield Batch(x, labels=y)
+
+        return Dataset(f"all {size:,} sequences of length {config.length}", size, True, enumerated)
+    if split == "test":
+        x, y = task.sample(config.n_test, config.length, config.test_seed)
+
+        def sampled(batch_size: int) -> Iterator[Batch]:
+            for i in range(0, len(x), batch_size):
+                yield Batch(x[i : i + batch_size], labels=y[i : i + batch_size])
+
+        return Dataset(f"the {len(x):,} test sequences (seed {config.test_seed})", len(x), False, sampled)
+    raise ValueError(f"split: got {split!r}, allowed is test or exhaustive")
+
+
+def encode(text: str, vocab: Sequence[str], max_len: int) -> Int[Tensor, "T"]:
+    """Turn a typed sequence into token ids, one character a token.
+
+    Raises ValueError, in words for the person who typed it, for an empty sequence, one longer than
+    `max_len`, or a character that is no token; positions are counted from 1.
+    """
+    if not text:
+        raise ValueError(f"the sequence is empty; type 1 to {max_len} of the characters {show(vocab)}")
+    ids = {token: i for i, token in enumerate(vocab)}
+    for position, character in enumerate(text, start=1):
+        if character not in ids:
+            raise ValueError(f"character {character!r} at position {position} is not in the vocabulary {show(vocab)}")
+    if len(text) > max_len:
+        raise ValueError(f"{len(text)} tokens; this checkpoint takes at most {max_len}")
+    return torch.tensor([ids[character] for character in text])
+
+
+def show(vocab: Sequence[str]) -> str:
+    return "{" + ",".join(vocab) + "}"
+
+
+def pad(sequences: Sequence[Tensor], side: str = "right") -> Batch:
+    """Stack token ids of different lengths; `mask` is True on the real ones. Padding has id 0, which is never read."""
+    T = max(len(s) for s in sequences)
+    tokens = torch.zeros(len(sequences), T, dtype=torch.int64)
+    mask = torch.zeros(len(sequences), T, dtype=torch.bool)
+    for row, s in enumerate(sequences):
+        where = slice(T - len(s), T) if side == "left" else slice(0, len(s))
+        tokens[row, where] = s
+        mask[row, where] = True
+    return Batch(tokens, mask)
