@@ -1,0 +1,79 @@
+"""How a token is written where people read it: on an axis, in a cell, in a table."""
+
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby, pairwise
+
+MARKS = {" ": "␣", "▁": "␣", "\t": "⇥", "\n": "⏎", "\r": "⇤"}  # ▁ is SentencePiece's space
+EMPTY = "∅"
+
+
+def readable(
+    tokens: Sequence[str], *, longest: int = 16, drawable: Callable[[str], bool] = lambda character: True
+) -> list[str]:
+    """Return the tokens so that people can read them and tell them apart.
+
+    A space, a tab and the end of a line become marks, whether plain, as SentencePiece writes them (▁the) or as
+    byte-level tokenizers do (Ġthe). A piece of a character that is split over tokens is shown as its bytes,
+    <F09F>; control characters and those that are not `drawable` as their code, U+4E2D. BERT's ## stays.
+    A label of more than `longest` characters ends in an ellipsis.
+    """
+    plain = from_bytes if is_byte_level(tokens) else from_sentencepiece
+    labels = []
+    for token in tokens:
+        label = "".join(visible(c, drawable) for c in plain(token)).replace("  ", " ").strip() or EMPTY
+        labels.append(label if len(label) <= longest else label[: longest - 1] + "…")
+    return labels
+
+
+def visible(character: str, drawable: Callable[[str], bool]) -> str:
+    if character in MARKS:
+        return MARKS[character]
+    nothing_to_see = unicodedata.category(character)[0] in "CZ" or character == "\N{REPLACEMENT CHARACTER}"
+    return f" U+{ord(character):04X} " if nothing_to_see or not drawable(character) else character
+
+
+def from_sentencepiece(token: str) -> str:
+    """A byte that is no character by itself is written <0xF0> by SentencePiece."""
+    is_byte = len(token) == 6 and token.startswith("<0x") and token.endswith(">")
+    return f"<{token[3:5]}>" if is_byte else token
+
+
+def byte_alphabet() -> dict[str, int]:
+    """GPT-2's bijection: a printable Latin-1 byte is its own letter, the others are U+0100, U+0101, … in order."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [b for b in range(0x100) if b not in printable]
+    return {chr(b): b for b in printable} | {chr(0x100 + i): b for i, b in enumerate(others)}
+
+
+BYTES = byte_alphabet()
+
+
+def is_byte_level(tokens: Iterable[str]) -> bool:
+    """Whether a token has a sign that text has not.
+
+    That is a Ġ or Ċ in front (a space, the end of a line), or the first byte of a longer character followed by
+    a byte that can only continue one.
+    """
+    return any(
+        token[:1] in {"Ġ", "Ċ"} or any(starts(a) and continues(b) for a, b in pairwise(token)) for token in tokens
+    )
+
+
+def starts(character: str) -> bool:
+    return 0xC2 <= BYTES.get(character, 0) <= 0xF4
+
+
+def continues(character: str) -> bool:
+    return 0x80 <= BYTES.get(character, 0) <= 0xBF
+
+
+def from_bytes(token: str) -> str:
+    """Undo the byte alphabet; bytes that make no character by themselves stay visible, <F09F>."""
+    if not all(c in BYTES for c in token):
+        return token  # a special token, which the tokenizer keeps as text
+    text = bytes(BYTES[c] for c in token).decode(errors="surrogateescape")  # a stray byte b becomes U+DC00 + b
+    runs = groupby(text, key=lambda c: "\udc80" <= c <= "\udcff")
+    return "".join(
+        "<" + "".join(f"{ord(c) - 0xDC00:02X}" for c in run) + ">" if stray else "".join(run) for stray, run in runs
+    )
