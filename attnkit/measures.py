@@ -1,0 +1,306 @@
+"""The row statistics: what one query's row of weights looks like, as small pure functions in one table.
+
+Notation, for query i and the keys K_i that it may see, n_i = |K_i| of them:
+
+    p_ij   weight of query i on key j; sums to 1 over K_i and is 0 elsewhere
+    x_j    token at position j; positions count real tokens from 0, whichever side is padded
+
+There are two kinds of functions. A **linear** statistic is Σ_j p_ij c_ij: its function returns the numbers c,
+which know nothing of the weights, so that one matrix product reads all of them at once and the value under
+uniform attention, Σ_j c_ij / n_i, comes for free. Any other statistic is a function of the rows.
+Both say on which rows they are defined. To add one: write the function, add a line to `MEASURES`.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+SMALL_VOCABULARY = 16  # statistics per token stay readable up to here
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of query rows of a batch: who stands where, and who may see whom. The same for all heads of a call.
+
+    The first axis of what does not depend on the tokens is b: 1 where there is no padding, else B.
+    """
+
+    tokens: Int[Tensor, "B T"]
+    rows: slice  # which of the T queries are these R rows
+    position: Int[Tensor, "b T"]  # of every token, from 0 at the first real one
+    allowed: Bool[Tensor, "b R T"]  # K_i: True where query i may see key j
+    real: Bool[Tensor, "b R"]  # False for a padded query
+    last: Int[Tensor, "b 1"]  # position of the last real token
+    causal: bool = False  # queries see no later key
+
+    @classmethod
+    def of(
+        cls, tokens: Tensor, mask: Tensor | None = None, *, rows: slice | None = None, causal: bool = False
+    ) -> "Block":
+        """The block of `rows` (default: all) of a batch; `mask` (B, T) is True on real tokens."""
+        T = tokens.shape[1]
+        rows = rows or slice(0, T)
+        real = torch.ones(1, T, dtype=torch.bool, device=tokens.device) if mask is None else mask
+        position = (real.cumsum(dim=1) - 1).clamp(min=0)
+        allowed = real[:, None, :] & real[:, rows, None]
+        if causal:
+            allowed = allowed & (position[:, None, :] <= position[:, rows, None])
+        return cls(tokens, rows, position, allowed, real[:, rows], position.amax(dim=1, keepdim=True), causal)
+
+    @property
+    def i(self) -> Int[Tensor, "b R 1"]:
+        """The position of each query, against `j`."""
+        return self.position[:, self.rows, None]
+
+    @property
+    def j(self) -> Int[Tensor, "b 1 T"]:
+        """The position of each key, against `i`."""
+        return self.position[:, None, :]
+
+    @cached_property
+    def n(self) -> Float[Tensor, "b R"]:
+        """n_i, the number of keys that each query may see (1 for a padded query, which is never counted)."""
+        return self.allowed.sum(dim=-1).clamp(min=1).double()
+
+    @cached_property
+    def same(self) -> Bool[Tensor, "B R T"]:
+        """True where query and key are copies of one token, x_i = x_j."""
+        return self.tokens[:, self.rows, None] == self.tokens[:, None, :]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The weights of a block of query rows, and what the heads made of them."""
+
+    block: Block
+    weights: Float[Tensor, "B H R T"]
+    output: Float[Tensor, "B H R d"] | None = None  # Σ_j p_ij v_j
+    w_o: Float[Tensor, "H d D"] | None = None  # each head's own slice of the output projection
+
+    @cached_property
+    def entropy(self) -> Float[Tensor, "B H R"]:
+        # The smallest normal number in the place of 0 makes 0 ln 0 = 0, three times faster than torch.special.entr.
+        tiny = torch.finfo(self.weights.dtype).tiny
+        return self.weights.clamp_min(tiny).log_().mul_(self.weights).sum(dim=-1).neg_()
+
+
+# --- linear statistics: what a key counts for (b or B, R, T), and the rows on which that is defined (b or B, R) ---
+
+Linear = tuple[Tensor, Tensor]
+
+
+def distance(block: Block) -> Linear:
+    """Σ p |i − j|"""
+    return (block.i - block.j).abs(), block.real
+
+
+def offset(block: Block) -> Linear:
+    """Σ p (j − i)"""
+    return block.j - block.i, block.real
+
+
+def self_weight(block: Block) -> Linear:
+    """p_ii"""
+    return block.j == block.i, block.real
+
+
+def previous_weight(block: Block) -> Linear:
+    """p_{i,i−1}"""
+    return block.j == block.i - 1, block.real & (block.i[..., 0] >= 1)
+
+
+def next_weight(block: Block) -> Linear:
+    """p_{i,i+1}"""
+    return block.j == block.i + 1, block.real & (block.i[..., 0] < block.last)
+
+
+def first_weight(block: Block) -> Linear:
+    """p_i0, the sink"""
+    return (block.j == 0).expand_as(block.allowed), block.real & (block.i[..., 0] >= 1)
+
+
+def last_weight(block: Block) -> Linear:
+    """p_{i,T−1}"""
+    at_last = block.j == block.last[..., None]
+    return at_last.expand_as(block.allowed), block.real & (block.i[..., 0] < block.last)
+
+
+def token_weight(block: Block, token: int) -> Linear:
+    """Σ p over the keys that are this token"""
+    keys = (block.tokens == token)[:, None, :] & block.allowed
+    return keys, keys.any(dim=-1) & block.real
+
+
+def duplicate_weight(block: Block) -> Linear:
+    """Σ p over earlier copies of the query's token, j < i with x_j = x_i"""
+    keys = block.same & (block.j < block.i) & block.allowed
+    return keys, keys.any(dim=-1) & block.real
+
+
+def induction_weight(block: Block) -> Linear:
+    """Σ p over what followed an earlier copy of the query's token, 1 ≤ j < i with x_{j−1} = x_i"""
+    after_copy = block.same.roll(1, dims=-1)  # column j now tells of x_{j−1}
+    keys = after_copy & (block.j >= 1) & (block.j < block.i) & block.allowed
+    return keys, keys.any(dim=-1) & block.real
+
+
+# --- other statistics: a number for each head's row (B, H, R), and the rows on which that is defined ---
+
+Nonlinear = tuple[Tensor, Tensor]
+
+
+def entropy(rows: Rows) -> Nonlinear:
+    """−Σ p ln p, with 0 ln 0 = 0"""
+    return rows.entropy, rows.block.real
+
+
+def entropy_normalized(rows: Rows) -> Nonlinear:
+    """entropy / ln n_i"""
+    n = rows.block.n
+    return rows.entropy / n.clamp(min=2).log().to(rows.entropy.dtype)[:, None], rows.block.real & (n >= 2)
+
+
+def max_weight(rows: Rows) -> Nonlinear:
+    """max_j p_ij"""
+    return rows.weights.amax(dim=-1), rows.block.real
+
+
+def effective_keys(rows: Rows) -> Nonlinear:
+    """1 / Σ p²"""
+    return torch.linalg.vector_norm(rows.weights, dim=-1).pow(-2), rows.block.real
+
+
+def selectivity(rows: Rows) -> Nonlinear:
+    """ln mean(p_ij over j ≠ i with x_j = x_i) − ln mean(p_ij over x_j ≠ x_i)"""
+    block = rows.block
+    alike = block.same & (block.j != block.i) & block.allowed
+    unlike = ~block.same & block.allowed
+    p_alike, p_unlike = (torch.einsum("bhrt,brt->bhr", rows.weights, k.to(rows.weights.dtype)) for k in (alike, unlike))
+    both = (alike.any(dim=-1) & unlike.any(dim=-1) & block.real)[:, None]
+    n_ratio = unlike.sum(dim=-1).double() / alike.sum(dim=-1).clamp(min=1)
+    value = (p_alike / p_unlike * n_ratio[:, None].to(p_alike.dtype)).log()
+    return value, both & (p_alike > 0) & (p_unlike > 0)
+
+
+def output_norm(rows: Rows) -> Nonlinear:
+    """‖Σ_j p_ij v_j W_O^h‖₂, the length of what the head adds to the residual stream (without the bias)"""
+    assert rows.output is not None
+    assert rows.w_o is not None
+    # ‖o W‖ = ‖o Lᵀ‖ with Wᵀ = Q L: d columns instead of D.
+    triangle = torch.linalg.qr(rows.w_o.transpose(-2, -1).double()).R.to(rows.output.dtype)  # (H, d, d)
+    return torch.linalg.vector_norm(rows.output @ triangle.transpose(-2, -1), dim=-1), rows.block.real
+
+
+# --- the table ---
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One statistic: its function, and everything a table, a figure or a reader needs to know of it."""
+
+    function: Callable[..., tuple[Tensor, Tensor]]
+    unit: str  # nats, keys, tokens, weight or none
+    defined_on: str  # the rows that count
+    domain: Callable[[int], tuple[float, float]]  # longest sequence -> least and greatest value, for histograms
+    uniform: Callable[[Block], Tensor] | None = None  # under uniform attention (b, R); linear ones need no formula
+    uniform_text: str = "none"  # the same for people
+    linear: bool = False
+    log: bool = False  # the histogram's edges are spaced evenly in the logarithm
+
+    @property
+    def definition(self) -> str:
+        function = self.function.func if isinstance(self.function, partial) else self.function
+        return (function.__doc__ or "").strip()
+
+
+def unit_interval(longest: int) -> tuple[float, float]:
+    return 0.0, 1.0
+
+
+def weight(function: Callable[[Block], Linear], defined_on: str, uniform_text: str = "1 / n_i") -> Measure:
+    return Measure(function, "weight", defined_on, unit_interval, uniform_text=uniform_text, linear=True)
+
+
+MEASURES: dict[str, Measure] = {
+    "entropy": Measure(
+        entropy, "nats", "all rows", lambda T: (0.0, math.log(max(T, 2))), lambda b: b.n.log(), "ln n_i"
+    ),
+    "entropy_normalized": Measure(
+        entropy_normalized, "none", "rows with n_i ≥ 2", unit_interval, lambda b: torch.ones_like(b.n), "1"
+    ),
+    "max_weight": Measure(max_weight, "weight", "all rows", unit_interval, lambda b: 1 / b.n, "1 / n_i"),
+    "effective_keys": Measure(
+        effective_keys, "keys", "all rows", lambda T: (1.0, float(max(T, 2))), lambda b: b.n, "n_i"
+    ),
+    "distance": Measure(
+        distance, "tokens", "all rows", lambda T: (0.0, float(max(T - 1, 1))), None, "mean of |i − j| over K_i", True
+    ),
+    "offset": Measure(
+        offset,
+        "tokens",
+        "all rows",
+        lambda T: (-float(max(T - 1, 1)), float(max(T - 1, 1))),
+        None,
+        "mean of j − i over K_i",
+        True,
+    ),
+    "self_weight": weight(self_weight, "all rows"),
+    "previous_weight": weight(previous_weight, "rows i ≥ 1"),
+    "next_weight": weight(next_weight, "rows i ≤ T − 2; not for causal models"),
+    "first_weight": weight(first_weight, "rows i ≥ 1"),
+    "last_weight": weight(last_weight, "rows i ≤ T − 2; not for causal models"),
+    "duplicate_weight": weight(duplicate_weight, "rows that have such a key", "their share of K_i"),
+    "induction_weight": weight(induction_weight, "rows that have such a key", "their share of K_i"),
+    "selectivity": Measure(
+        selectivity,
+        "nats",
+        "rows with keys of both kinds and both means > 0",
+        lambda T: (-8.0, 8.0),
+        lambda b: torch.zeros_like(b.n),
+        "0",
+    ),
+    "output_norm": Measure(output_norm, "none", "all rows", lambda T: (1e-3, 1e3), log=True),
+}
+
+
+def applicable(vocab: Sequence[str], *, causal: bool = False) -> dict[str, Measure]:
+    """The statistics that a model with these tokens defines: a name -> measure table in its final order.
+
+    Causal models have no later keys; the statistics of single tokens need a vocabulary of at most 16.
+    """
+    names = list(MEASURES)
+    if causal:
+        names = [name for name in names if name not in ("next_weight", "last_weight")]
+    if len(vocab) > SMALL_VOCABULARY:
+        names.remove("selectivity")
+        return {name: MEASURES[name] for name in names}
+    table = {name: MEASURES[name] for name in names}
+    for token, text in enumerate(vocab):
+        one = partial(token_weight, token=token)
+        table[f"token_weight[{text}]"] = weight(one, "rows where the token is in K_i", "its share of K_i")
+    return table
+
+
+def row_values(measure: Measure, rows: Rows) -> tuple[Tensor, Tensor]:
+    """The plain formula: one number per head and row (B, H, R), and where it is defined (broadcasts to the same)."""
+    if measure.linear:
+        c, defined = measure.function(rows.block)
+        values = (rows.weights * c[:, None]).sum(dim=-1)
+    else:
+        values, defined = measure.function(rows)
+    return values, defined if defined.ndim == 3 else defined[:, None]
+
+
+def uniform_values(measure: Measure, block: Block) -> tuple[Tensor, Tensor]:
+    """What any head would read if it attended uniformly (b or B, R), and on which rows: none where nothing is said."""
+    if measure.linear:
+        c, defined = measure.function(block)
+        return (c * block.allowed).sum(dim=-1) / block.n, defined
+    if measure.uniform is None:
+        return torch.zeros_like(block.n), torch.zeros_like(block.real)
+    return measure.uniform(block), block.real

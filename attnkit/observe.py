@@ -1,0 +1,57 @@
+"""The attention event: queries, keys, values, a mask and a scale met, and rows of weights came out.
+
+Everything the toolkit measures is a reading of `AttentionCall`s, whatever model they come from.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from attnkit.model import MultiHeadAttention, TinyTransformer
+
+
+@dataclass(frozen=True)
+class AttentionCall:
+    """One attention site of one forward pass, all its heads side by side. Tensors are detached, never copied."""
+
+    layer: int  # counted from 0
+    query: Float[Tensor, "B H T d"]
+    key: Float[Tensor, "B H T d"]
+    value: Float[Tensor, "B H T d"]
+    mask: Bool[Tensor, "B 1 1 T"] | None  # True where a key may be seen; None: everywhere
+    scale: float  # what the scores q·k are multiplied with
+    weights: Float[Tensor, "B H T T"]  # after the softmax, before any dropout
+    output: Float[Tensor, "B H T d"]  # weights @ value
+    w_o: Float[Tensor, "H d D"]  # each head's own slice of the output projection
+
+
+@contextmanager
+def observe(model: TinyTransformer, on_call: Callable[[AttentionCall], None]) -> Iterator[None]:
+    """Hand every attention call of `model` to `on_call` while the context lasts; the model is as before after it."""
+    sites = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
+    hooks = [m.attention.register_forward_hook(partial(_report, on_call, layer, m)) for layer, m in enumerate(sites)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _report(
+    on_call: Callable[[AttentionCall], None],
+    layer: int,
+    site: MultiHeadAttention,
+    _: nn.Module,
+    inputs: tuple[Any, ...],
+    outputs: tuple[Tensor, Tensor],
+) -> None:
+    q, k, v, mask = inputs
+    output, weights = outputs
+    w_o = site.W_o.weight.T.unflatten(0, (site.n_heads, -1))  # (D, D) -> (H, d, D)
+    tensors = [t.detach() for t in (weights, output, w_o)]
+    on_call(AttentionCall(layer, q.detach(), k.detach(), v.detach(), mask, q.shape[-1] ** -0.5, *tensors))
