@@ -6,24 +6,25 @@ torch's weights-only reader.
 
 import csv
 import json
-import os
 import pickle
 import platform
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from attnkit.data import DataConfig
+from attnkit.files import staged
 from attnkit.model import ModelConfig, TinyTransformer
 from attnkit.tasks import MAJORITY, TASKS, Task
 
 ARTICLE_HEADS = 4  # the shapes of a bare state dict do not tell the number of heads; the article has 4
+POSITIONS = "pos.pe"  # the article stores this table; here it is rebuilt
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class TaskInfo:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What stands in config.json."""
+    """What stands in config.json. A key that is missing there takes the default given here: the article's."""
 
     model: ModelConfig
     task: TaskInfo = field(default_factory=TaskInfo)
@@ -51,47 +52,65 @@ class Checkpoint:
     results: dict[str, Any] = field(default_factory=dict)  # accuracies from 0 to 1: a record
     versions: dict[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for what, names, number in (
+            ("vocab", self.task.vocab, self.model.vocab_size),
+            ("classes", self.task.classes, self.model.n_classes),
+        ):
+            if len(names) != number or len(set(names)) != number:
+                raise ValueError(f"task: {what} are {names}, the model has {number} of them, all different")
+
 
 def save_checkpoint(
-    folder: str | Path, model: TinyTransformer, info: Checkpoint, history: list[dict[str, float]], card: str
+    folder: str | Path, model: TinyTransformer, info: Checkpoint, history: Sequence[Mapping[str, float]], card: str
 ) -> Path:
-    """Write the folder. Each file is complete or not there; files of other names are left alone.
+    """Write the folder, whole or not at all; files of other names in it are left alone.
 
-    `history` has one dict per epoch, `card` is the text of the model card (README.md).
+    `history` has one mapping per epoch, `card` is the text of the model card (README.md). Raises ValueError where
+    the folder holds files of these names that are no checkpoint's.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    staged = {name: folder / f".{name}.{os.getpid()}.tmp" for name in FILES}
-    try:
-        save_file(weights, staged["model.safetensors"])
-        with open(staged["history.csv"], "w", newline="", encoding="utf-8") as file:
+    folder = check_folder(folder)
+    # Copies, since safetensors refuses tensors that share memory, as tied weights do.
+    weights = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in model.state_dict().items()}
+    with staged(folder, last="config.json") as stage:
+        (stage / "model.safetensors").write_bytes(save(weights))
+        with open(stage / "history.csv", "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, history[0].keys() if history else ["epoch"], lineterminator="\n")
             writer.writeheader()
             writer.writerows(history)
-        staged["README.md"].write_text(card, encoding="utf-8")
-        staged["config.json"].write_text(json.dumps(asdict(info), indent=2) + "\n", encoding="utf-8")
-        for name in FILES:  # the configuration last: a folder without one is no checkpoint
-            os.replace(staged[name], folder / name)
-    finally:
-        for path in staged.values():
-            path.unlink(missing_ok=True)
+        (stage / "README.md").write_text(card, encoding="utf-8")
+        (stage / "config.json").write_text(json.dumps(asdict(info), indent=2) + "\n", encoding="utf-8")
     return folder
 
 
 FILES = ("model.safetensors", "history.csv", "README.md", "config.json")
 
 
+def check_folder(folder: str | Path) -> Path:
+    """Return the folder, where a checkpoint may be written to it; raise ValueError where that would destroy others."""
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder}: is a file; allowed is a folder, new or a checkpoint's")
+    if not (folder / "model.safetensors").exists():
+        taken = [name for name in FILES if (folder / name).exists()]
+        if taken:
+            raise ValueError(f"{folder}: is no checkpoint but has a {taken[0]}, which would be overwritten")
+    return folder
+
+
 def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> TinyTransformer:
     """Return the model of a checkpoint folder, or of a bare state dict (.pt or .safetensors), in eval mode.
 
-    A bare state dict is taken to have the article's 4 heads. Raises FileNotFoundError where there is nothing,
-    ValueError for a file that is damaged, carries code, or does not fit its configuration.
+    A bare state dict is taken to have the article's 4 heads, and its 16 positions where it does not store its own.
+    Raises FileNotFoundError where there is nothing, ValueError for a file that is damaged, carries code, or does
+    not fit its configuration.
     """
     path = Path(path)
     info = read_checkpoint(path)
     weights = read_weights(path / "model.safetensors" if path.is_dir() else path)
-    model = TinyTransformer.from_config(info.model)
+    weights.pop(POSITIONS, None)
+    with torch.random.fork_rng(devices=[]):  # the first, random weights are the model's own affair
+        model = TinyTransformer.from_config(info.model)
     check_weights(path, model, weights)
     model.load_state_dict(weights)
     return model.to(device).eval()
@@ -100,12 +119,10 @@ def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> Tin
 def read_checkpoint(path: str | Path) -> Checkpoint:
     """Return what a checkpoint says of itself; the weights of a folder are not read."""
     path = Path(path)
-    if path.is_dir():
-        return parse_config(path / "config.json")
-    return Checkpoint(config_from_shapes(path, read_weights(path)))
+    return read_config(path / "config.json") if path.is_dir() or not path.exists() else config_from_shapes(path)
 
 
-def parse_config(file: Path) -> Checkpoint:
+def read_config(file: Path) -> Checkpoint:
     if not file.is_file():
         raise FileNotFoundError(
             f"no checkpoint at {file.parent.resolve()}: config.json is missing; `make train` makes one"
@@ -114,19 +131,7 @@ def parse_config(file: Path) -> Checkpoint:
         raw = json.loads(file.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{file}: is not JSON ({error})") from None
-    section = from_dict(Checkpoint, raw, str(file))
-    return Checkpoint(
-        model=from_dict(ModelConfig, section.model, f"{file}: model"),
-        task=from_dict(
-            TaskInfo, section.task if isinstance(section.task, dict) else asdict(section.task), f"{file}: task"
-        ),
-        data=from_dict(
-            DataConfig, section.data if isinstance(section.data, dict) else asdict(section.data), f"{file}: data"
-        ),
-        training=section.training,
-        results=section.results,
-        versions=section.versions,
-    )
+    return from_dict(Checkpoint, raw, str(file))
 
 
 T = TypeVar("T")
@@ -145,10 +150,24 @@ def from_dict(cls: type[T], raw: Any, where: str) -> T:
     for name, f in known.items():
         if name not in raw and f.default is MISSING and f.default_factory is MISSING:
             raise ValueError(f"{where}: key {name!r} is missing")
+    types = get_type_hints(cls)
+    values = {key: typed(types[key], value, f"{where}: {key}") for key, value in raw.items()}
     try:
-        return cls(**raw)
+        return cls(**values)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
+
+
+def typed(kind: Any, value: Any, where: str) -> Any:
+    """Return the JSON value as this type: a dataclass, int, str, list[str] or dict. Raises ValueError otherwise."""
+    if is_dataclass(kind):
+        return from_dict(kind, value, where)  # type: ignore[arg-type]  # a class, no instance
+    wanted = get_origin(kind) or kind
+    if not isinstance(value, wanted) or isinstance(value, bool):
+        raise ValueError(f"{where}: got {value!r}, allowed is {wanted.__name__}")
+    if wanted is list:
+        return [typed(get_args(kind)[0], item, where) for item in value]
+    return value
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
@@ -163,28 +182,37 @@ def read_weights(file: Path) -> dict[str, Tensor]:
         raise ValueError(
             f"{file}: refused, it is damaged or holds more than weights (such a file can run code)"
         ) from None
-    except (SafetensorError, RuntimeError, EOFError) as error:
-        raise ValueError(f"{file}: is damaged or no file of weights ({error})") from None
+    except OSError:
+        raise
+    except Exception as error:  # a damaged file raises whatever its reader trips over
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise ValueError(f"{file}: is damaged or no file of weights ({reason})") from None
     if not isinstance(weights, dict) or not all(isinstance(t, Tensor) for t in weights.values()):
         raise ValueError(f"{file}: holds no state dict; allowed is a dict of names and tensors")
-    return {name: tensor for name, tensor in weights.items() if name != "pos.pe"}  # that table is rebuilt
+    return weights
 
 
-def config_from_shapes(file: Path, weights: dict[str, Tensor]) -> ModelConfig:
+def config_from_shapes(file: Path) -> Checkpoint:
+    """What the shapes of a bare state dict tell."""
+    weights = read_weights(file)
     try:
-        vocab_size, d_model = weights["embed.weight"].shape
-        n_layers = 1 + max(int(name.split(".")[1]) for name in weights if name.startswith("layers."))
-        return ModelConfig(
-            vocab_size=vocab_size,
+        V, d_model = weights["embed.weight"].shape
+        C = weights["head.weight"].shape[0]
+        model = ModelConfig(
+            vocab_size=V,
             d_model=d_model,
             n_heads=ARTICLE_HEADS,
             d_ff=weights["layers.0.ffn.0.weight"].shape[0],
-            n_layers=n_layers,
-            max_len=DataConfig.length,
-            n_classes=weights["head.weight"].shape[0],
+            n_layers=1 + max(int(name.split(".")[1]) for name in weights if name.startswith("layers.")),
+            max_len=weights[POSITIONS].shape[-2] if POSITIONS in weights else DataConfig.length,
+            n_classes=C,
         )
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, IndexError) as error:
         raise ValueError(f"{file}: is not a state dict of the article's model ({error})") from None
+    fits = len(MAJORITY.vocab) == V and len(MAJORITY.classes) == C
+    vocab, classes = ([str(i) for i in range(n)] for n in (V, C))
+    task = TaskInfo() if fits else TaskInfo("unknown", vocab, classes, "The file does not tell its task.")
+    return Checkpoint(model, task, DataConfig(length=min(model.max_len, DataConfig.length)))
 
 
 def check_weights(path: Path, model: TinyTransformer, weights: dict[str, Tensor]) -> None:
@@ -196,6 +224,8 @@ def check_weights(path: Path, model: TinyTransformer, weights: dict[str, Tensor]
             raise ValueError(
                 f"{path}: tensor {name} has shape {tuple(weights[name].shape)}, the configuration says {shape}"
             )
+        if not weights[name].is_floating_point():
+            raise ValueError(f"{path}: tensor {name} is {weights[name].dtype}, allowed is a floating-point dtype")
         if not weights[name].isfinite().all():
             raise ValueError(f"{path}: tensor {name} has values that are not finite")
     for name in weights:

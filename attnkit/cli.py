@@ -37,6 +37,11 @@ class Interrupted(KeyboardInterrupt):
         super().__init__(message)
         self.signum = signum
 
+    @classmethod
+    def again(cls, stop: KeyboardInterrupt, message: str) -> "Interrupted":
+        """The same, after some last work, with a line that says what was done."""
+        return cls(getattr(stop, "signum", signal.SIGINT), message)
+
 
 def run(main: Callable[[], None]) -> int:
     """Run a command to its end and return its exit code: `sys.exit(run(main))`.
@@ -124,6 +129,10 @@ def pick_device(name: str = "auto") -> torch.device:
     raise UsageError(f"device: got {name!r}: {why}; usable are auto, {', '.join(usable)}")
 
 
+def add_device(to: argparse.ArgumentParser) -> None:
+    to.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda, cuda:N or mps")
+
+
 def available() -> tuple[list[str], dict[str, str]]:
     """The names of the usable devices, the fastest first, and for each kind that is not usable the reason."""
     usable, reason = [], {}
@@ -176,10 +185,13 @@ def positive_float(text: str) -> float:
     return number
 
 
-def parser(description: str) -> argparse.ArgumentParser:
-    """An argument parser that shows defaults and takes no abbreviations, so that a new flag breaks no old call."""
+def parser(module: str, description: str) -> argparse.ArgumentParser:
+    """The parser of `python -m module`. It takes no abbreviations, so that a new flag breaks no old call."""
     return argparse.ArgumentParser(
-        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter, allow_abbrev=False
+        prog=f"python -m {module}",
+        description=description,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        allow_abbrev=False,
     )
 
 

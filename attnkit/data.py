@@ -21,11 +21,22 @@ class Batch:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def to(self, device: torch.device | str) -> "Batch":
-        def move(t: Tensor | None) -> Tensor | None:
-            return None if t is None else t.to(device)
+    def __getitem__(self, rows: slice | Tensor) -> "Batch":
+        """Some of the sequences: a slice of them, or those at these indices."""
+        return self.each(lambda t: t[rows])
 
-        return Batch(self.tokens.to(device), move(self.mask), move(self.labels))
+    def split(self, size: int) -> Iterator["Batch"]:
+        """The sequences in order, `size` at a time."""
+        return (self[i : i + size] for i in range(0, len(self), size))
+
+    def to(self, device: torch.device | str) -> "Batch":
+        return self.each(lambda t: t.to(device))
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        def changed(t: Tensor | None) -> Tensor | None:
+            return None if t is None else change(t)
+
+        return Batch(change(self.tokens), changed(self.mask), changed(self.labels))
 
 
 @dataclass(frozen=True)
@@ -37,6 +48,11 @@ class DataConfig:
     n_test: int = 500  # test sequences
     train_seed: int = 1  # draws the training sequences
     test_seed: int = 2  # draws the test sequences
+
+    def __post_init__(self) -> None:
+        for name in ("length", "n_train", "n_test"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: got {getattr(self, name)}, allowed is a whole number of at least 1")
 
 
 @dataclass(frozen=True)
@@ -62,12 +78,8 @@ def task_dataset(task: Task, config: DataConfig, split: str) -> Dataset:
         return Dataset(f"all {size:,} sequences of length {config.length}", size, True, enumerated)
     if split == "test":
         x, y = task.sample(config.n_test, config.length, config.test_seed)
-
-        def sampled(batch_size: int) -> Iterator[Batch]:
-            for i in range(0, len(x), batch_size):
-                yield Batch(x[i : i + batch_size], labels=y[i : i + batch_size])
-
-        return Dataset(f"the {len(x):,} test sequences (seed {config.test_seed})", len(x), False, sampled)
+        drawn = Batch(x, labels=y)
+        return Dataset(f"the {len(x):,} test sequences (seed {config.test_seed})", len(x), False, drawn.split)
     raise ValueError(f"split: got {split!r}, allowed is test or exhaustive")
 
 

@@ -16,9 +16,21 @@ def staged(folder: str | Path, *, last: str) -> Iterator[Path]:
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=folder) as name:
-        stage = Path(name)
-        yield stage
-        files = sorted(path.relative_to(stage) for path in stage.rglob("*") if path.is_file())
-        for file in sorted(files, key=lambda path: path == Path(last)):
-            (folder / file).parent.mkdir(parents=True, exist_ok=True)
-            os.replace(stage / file, folder / file)
+        new, old = Path(name, "new"), Path(name, "old")
+        new.mkdir()
+        yield new
+        files = sorted(path.relative_to(new) for path in new.rglob("*") if path.is_file())
+        try:
+            for file in sorted(files, key=lambda path: path == Path(last)):
+                for path in (folder / file, old / file):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                if (folder / file).is_file():
+                    os.replace(folder / file, old / file)
+                os.replace(new / file, folder / file)
+        except BaseException:  # an interrupt, too, must not leave new files beside old ones
+            for file in files:
+                if (old / file).exists():
+                    os.replace(old / file, folder / file)
+                elif not (new / file).exists():
+                    (folder / file).unlink()
+            raise

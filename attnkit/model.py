@@ -21,7 +21,7 @@ class ModelConfig:
     d_model: int  # D, width of the residual stream
     n_heads: int  # H, heads per layer; divides d_model
     d_ff: int  # width of the hidden layer of the feed-forward network
-    n_layers: int
+    n_layers: int  # encoder layers, one after the other
     max_len: int  # the longest sequence, in tokens
     n_classes: int = 2  # C
 
@@ -164,16 +164,16 @@ class TinyTransformer(nn.Module):
         longest = self.config.max_len
         if not 1 <= x.shape[1] <= longest:
             raise ValueError(f"x: {x.shape[1]} tokens; this checkpoint takes 1 to {longest}")
+        if self.training or not x.numel():
+            return  # looking at the values makes a GPU wait; training looks at its whole data once, beforehand
+        low, high = x.aminmax()
+        if low < 0 or high >= self.config.vocab_size:
+            wrong = int(low) if low < 0 else int(high)
+            raise ValueError(
+                f"x: token id {wrong} is not in the vocabulary; allowed is 0 to {self.config.vocab_size - 1}"
+            )
         if mask is not None and not mask.any(dim=1).all():
             raise ValueError("mask: a sequence without any real token; every sequence needs at least one")
-        # Looking at the values makes a GPU wait; training has looked at its whole data once, beforehand.
-        if not self.training and x.numel():
-            low, high = x.aminmax()
-            if low < 0 or high >= self.config.vocab_size:
-                wrong = int(low) if low < 0 else int(high)
-                raise ValueError(
-                    f"x: token id {wrong} is not in the vocabulary; allowed is 0 to {self.config.vocab_size - 1}"
-                )
 
 
 def mean_pool(h: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B D"]:
