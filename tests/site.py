@@ -1,0 +1,91 @@
+"""The demo as its visitors meet it: a folder with the app and its own checkpoints, served as a process."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import torch
+
+from attnkit.checkpoint import Checkpoint, TaskInfo, save_checkpoint
+from attnkit.data import DataConfig
+from attnkit.model import ModelConfig, TinyTransformer
+
+ROOT = Path(__file__).parents[1]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM_ARGS = [
+    "--no-sandbox",  # as root in a container
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+ARTICLE = ModelConfig(vocab_size=2, d_model=32, n_heads=4, d_ff=64, n_layers=2, max_len=16)
+ODD = ModelConfig(vocab_size=3, d_model=15, n_heads=3, d_ff=7, n_layers=2, max_len=7)
+ODD_TASK = TaskInfo(name="colours", vocab=["a", "<", "&"], classes=["<b>red</b>", "${1+1}"], rule="<i>None</i>.")
+
+
+def fill(checkpoints: Path) -> Path:
+    """Two checkpoints that open, with random weights, and one that does not."""
+    write(checkpoints / "majority", ARTICLE, TaskInfo(), DataConfig(), seed=0)
+    write(checkpoints / "colours", ODD, ODD_TASK, DataConfig(length=5), seed=1)
+    (checkpoints / "torn").mkdir()
+    (checkpoints / "torn" / "config.json").write_text("{")
+    return checkpoints
+
+
+def write(folder: Path, config: ModelConfig, task: TaskInfo, data: DataConfig, *, seed: int) -> None:
+    torch.manual_seed(seed)
+    save_checkpoint(folder, TinyTransformer.from_config(config), Checkpoint(config, task, data), [], "A test's own.")
+
+
+def build_site(folder: Path) -> Path:
+    """Copy what the app needs, so that it runs on a test's checkpoints and none of its files is the repository's."""
+    for package in ("attnkit", "demo"):
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "checkpoints").mkdir()
+    return folder
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+@contextmanager
+def serve(root: Path, log: Path, **environment: str) -> Iterator[str]:
+    """Yield the address of root/demo/app.py, which is run from another folder until the block ends."""
+    port = free_port()
+    env = os.environ | {"GRADIO_SERVER_PORT": str(port), **environment}
+    command = [sys.executable, "-W", "error::UserWarning", str(root / "demo" / "app.py")]
+    with open(log, "w") as out, subprocess.Popen(command, cwd="/", env=env, stdout=out, stderr=out) as process:
+        try:
+            address = f"http://127.0.0.1:{port}"
+            wait_for(f"{address}/gradio_api/startup-events", process, log)
+            yield address
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(10)
+
+
+def wait_for(address: str, process: subprocess.Popen[bytes], log: Path, *, seconds: float = 60) -> None:
+    for _ in range(int(seconds * 10)):
+        if process.poll() is not None:
+            raise RuntimeError(f"the app ended at once:\n{log.read_text()}")
+        try:
+            with urlopen(address, timeout=5):
+                return
+        except (URLError, ConnectionError, TimeoutError):
+            time.sleep(0.1)
+    raise TimeoutError(f"no answer from {address} in {seconds} s:\n{log.read_text()}")
