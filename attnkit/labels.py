@@ -1,8 +1,10 @@
-"""How a token is written where people read it: on an axis, in a cell, in a table."""
+"""How tokens and statistics are written where people read them: on an axis, in a title, in a table."""
 
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby, pairwise
+
+from attnkit.measures import MEASURES
 
 MARKS = {" ": "␣", "▁": "␣", "\t": "⇥", "\n": "⏎", "\r": "⇤"}  # ▁ is SentencePiece's space
 EMPTY = "∅"
@@ -77,3 +79,43 @@ def from_bytes(token: str) -> str:
     return "".join(
         "<" + "".join(f"{ord(c) - 0xDC00:02X}" for c in run) + ">" if stray else "".join(run) for stray, run in runs
     )
+
+
+WORDS = {
+    "entropy": "Entropy",
+    "entropy_normalized": "Normalized entropy",
+    "max_weight": "Largest weight",
+    "effective_keys": "Effective number of keys",
+    "distance": "Distance",
+    "offset": "Offset",
+    "self_weight": "Weight on the token itself",
+    "previous_weight": "Weight on the previous token",
+    "next_weight": "Weight on the next token",
+    "first_weight": "Weight on the first token",
+    "last_weight": "Weight on the last token",
+    "special_weight": "Weight on special tokens",
+    "duplicate_weight": "Weight on earlier copies",
+    "induction_weight": "Weight on what followed an earlier copy",
+    "selectivity": "Selectivity for the own token",
+    "output_norm": "Length of the output",
+    "entropy_of_mean": "Entropy of the mean map",
+    "positional_share": "Positional share",
+}
+
+
+def words(statistic: str) -> str:
+    """The name of a statistic for a title: "Distance", "Weight on token 1"."""
+    if statistic.startswith("token_weight[") and statistic.endswith("]"):
+        return "Weight on token " + readable([statistic[len("token_weight[") : -1]])[0]
+    return WORDS.get(statistic, statistic.replace("_", " ").capitalize())
+
+
+def words_and_unit(statistic: str) -> str:
+    """The same with its unit where it has one that the name does not say: "Distance (tokens)"."""
+    unit = "nats" if statistic == "entropy_of_mean" else getattr(MEASURES.get(statistic), "unit", "")
+    return f"{words(statistic)} ({unit})" if unit in {"nats", "tokens"} else words(statistic)
+
+
+def group_words(group: str) -> str:
+    """The name of a group of sequences for a legend: "label=majority" is "label: majority"."""
+    return "all sequences" if group == "all" else group.replace("=", ": ", 1)
