@@ -7,7 +7,7 @@ grow with the data. `attnkit.tables` turns the end result into pandas frames.
 One sequence is one observation: queries of one sequence depend on each other and are never counted as such.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from attnkit.data import Batch, Dataset
-from attnkit.measures import Measure, applicable
+from attnkit.measures import Measure, Rows, applicable
 from attnkit.model import TinyTransformer
 from attnkit.moments import Moments
 from attnkit.observe import AttentionCall, observe
@@ -48,21 +48,32 @@ class Cell:
 
 @dataclass(frozen=True)
 class MapSums:
-    """Sums over the sequences of one length T, in float64, p being a weight and u the same under uniform attention."""
+    """Sums over the sequences of one length T, in float64; p is a weight, u the same under uniform attention."""
 
     count: int  # sequences
-    departure: Tensor  # (L, H, T, T): Σ (p − u)
-    squares: Tensor  # (L, H): Σ (p − u)²
+    weights: Tensor  # (L, H, T, T): Σ p
+    squares: Tensor  # (L, H): Σ p²
     uniform: Tensor  # (T, T): u
 
     def __add__(self, other: "MapSums") -> "MapSums":
-        departure, squares = self.departure + other.departure, self.squares + other.squares
-        return MapSums(self.count + other.count, departure, squares, self.uniform)
+        weights, squares = self.weights + other.weights, self.squares + other.squares
+        return MapSums(self.count + other.count, weights, squares, self.uniform)
 
     @property
     def mean(self) -> Float[Tensor, "L H T T"]:
         """The attention map, averaged over the sequences."""
-        return self.uniform + self.departure / self.count
+        return self.weights / self.count
+
+    @property
+    def departure(self) -> Float[Tensor, "L H"]:
+        """Σ_ij (p − u)², averaged over the sequences: how far a head is from uniform."""
+        squares = self.squares - 2 * (self.weights * self.uniform).sum(dim=(-2, -1))
+        return squares / self.count + self.uniform.square().sum()
+
+    @property
+    def departure_of_mean(self) -> Float[Tensor, "L H"]:
+        """Σ_ij (mean p − u)²: what of it the position alone explains."""
+        return (self.mean - self.uniform).square().sum(dim=(-2, -1))
 
 
 @dataclass(frozen=True)
@@ -121,11 +132,17 @@ def measure_batch(model: TinyTransformer, batch: Batch, measures: dict[str, Meas
     device = next(model.parameters()).device
     batch = batch.to(device)
     reader = Reader(measures, batch.tokens, batch.mask)
-    calls: list[AttentionCall] = []
-    with observe(model, calls.append):
+    readings, maps = [], []
+
+    def on_call(call: AttentionCall) -> None:
+        rows = reader.rows(call)
+        readings.append(reader.read(rows))
+        maps.append(map_sums(rows, batch.mask))
+
+    with observe(model, on_call):
         logits, _ = model(batch.tokens, batch.mask)
-    values, defined = (torch.stack(t, dim=1).cpu() for t in zip(*map(reader.read, calls), strict=True))  # (B, L, H, K)
-    uniform, said = (t.cpu() for t in reader.uniform())  # (B, K)
+    values, defined = (torch.stack(t, dim=1).cpu() for t in zip(*readings, strict=True))  # (B, L, H, K)
+    uniform, said = (t[:, 0].cpu() for t in reader.uniform())  # (B, K)
     bins = Histogram(measures, model.config.max_len)
     predicted = logits.argmax(dim=1).cpu()
     labels = torch.full_like(predicted, NO_LABEL) if batch.labels is None else batch.labels.cpu()
@@ -133,7 +150,7 @@ def measure_batch(model: TinyTransformer, batch: Batch, measures: dict[str, Meas
         torch.zeros(0) if batch.labels is None else cross_entropy(logits.double(), batch.labels, reduction="none").cpu()
     )
     cells = {}
-    for label, prediction in torch.stack([labels, predicted], dim=1).unique(dim=0).tolist():
+    for label, prediction in sorted(set(zip(labels.tolist(), predicted.tolist(), strict=True))):
         chosen = ((labels == label) & (predicted == prediction)).nonzero()[:, 0]
         cells[label, prediction] = Cell(
             Moments.of(values[chosen], defined[chosen]),
@@ -141,35 +158,42 @@ def measure_batch(model: TinyTransformer, batch: Batch, measures: dict[str, Meas
             bins.count(values[chosen], defined[chosen]),
             Moments.of(loss[chosen] if len(loss) else loss),
         )
-    return HeadStats(tuple(measures), model.config.max_len, cells, map_sums(calls, batch.mask))
+    return HeadStats(tuple(measures), model.config.max_len, cells, layered(maps))
 
 
-def map_sums(calls: list[AttentionCall], mask: Tensor | None) -> dict[int, MapSums]:
-    """The mean maps' sums, apart for each length; a sequence's own tokens are cut out, whichever side is padded."""
-    T = calls[0].weights.shape[-1]
-    spans = (
-        torch.tensor([[0, T]])
-        if mask is None
-        else torch.stack([mask.int().argmax(dim=1), mask.sum(dim=1)], dim=1).cpu()
-    )
+def map_sums(blocks: list[Rows], mask: Tensor | None) -> dict[int, MapSums]:
+    """The maps of one layer, apart for each length; a sequence's own tokens are cut out, whichever side is padded."""
     sums: dict[int, MapSums] = {}
-    for start, length in spans.unique(dim=0).tolist():
+    for chosen, start, length in spans(blocks[0].weights, mask):
         if length > LONGEST_MAP:
             continue
-        chosen = (
-            (spans == torch.tensor([start, length])).all(dim=1).nonzero()[:, 0] if mask is not None else slice(None)
-        )
         span = slice(start, start + length)
+        parts = [rows.weights64[chosen, :, :, span] for rows in blocks]
+        weights = (torch.cat(parts, dim=2) if len(parts) > 1 else parts[0])[:, :, span]  # (n, H, T, T)
+        squares = torch.linalg.vector_norm(weights, dim=(2, 3)).square().sum(dim=0)
         uniform = torch.full((length, length), 1 / length, dtype=torch.float64)
-        departures, squares, count = [], [], 0
-        for call in calls:
-            departure = call.weights[chosen, :, span, span].double() - 1 / length
-            count = len(departure)
-            departures.append(departure.sum(dim=0).cpu())
-            squares.append(departure.square().sum(dim=(0, 2, 3)).cpu())
-        part = MapSums(count, torch.stack(departures), torch.stack(squares), uniform)
+        part = MapSums(len(weights), weights.sum(dim=0)[None].cpu(), squares[None].cpu(), uniform)
         sums[length] = sums[length] + part if length in sums else part
     return sums
+
+
+def layered(maps: list[dict[int, MapSums]]) -> dict[int, MapSums]:
+    """The sums of the layers, one on another."""
+    stacked = {}
+    for T, first in maps[0].items():
+        weights, squares = (torch.cat([getattr(m[T], name) for m in maps]) for name in ("weights", "squares"))
+        stacked[T] = MapSums(first.count, weights, squares, first.uniform)
+    return stacked
+
+
+def spans(weights: Tensor, mask: Tensor | None) -> Iterator[tuple[Tensor | slice, int, int]]:
+    """The sequences that stand in the same columns: which ones, the first column, and how many."""
+    if mask is None:
+        yield slice(None), 0, weights.shape[-1]
+        return
+    places = torch.stack([mask.int().argmax(dim=1), mask.sum(dim=1)], dim=1)
+    for place in places.unique(dim=0):
+        yield (places == place).all(dim=1).nonzero()[:, 0], int(place[0]), int(place[1])
 
 
 class Histogram:
@@ -190,8 +214,9 @@ class Histogram:
             values = torch.where(self.log, values.clamp(min=1e-300).log(), values)
         bins = ((values - self.low) * (BINS / (self.high - self.low))).long().clamp(0, BINS - 1)
         places = torch.arange(shape.numel()).reshape(shape) * BINS + bins
-        chosen = places.flatten() if defined.all() else places[defined]
-        return torch.bincount(chosen, minlength=shape.numel() * BINS).reshape(*shape, BINS)
+        nowhere = shape.numel() * BINS  # one place more, for what is undefined
+        counts = torch.bincount(torch.where(defined, places, nowhere).flatten(), minlength=nowhere + 1)
+        return counts[:nowhere].reshape(*shape, BINS)
 
     def edges(self) -> Tensor:
         """(K, BINS + 1)"""

@@ -19,6 +19,7 @@ from functools import cached_property, partial
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 SMALL_VOCABULARY = 16  # statistics per token stay readable up to here
 
@@ -72,6 +73,29 @@ class Block:
         """True where query and key are copies of one token, x_i = x_j."""
         return self.tokens[:, self.rows, None] == self.tokens[:, None, :]
 
+    @cached_property
+    def one_hot(self) -> Float[Tensor, "B T V"]:
+        """1 in the column of each key's token."""
+        return one_hot(self.tokens).float()
+
+    @cached_property
+    def others(self) -> Float[Tensor, "b R T"]:
+        """1 on the keys that a query may see, itself left out."""
+        return (self.allowed & (self.i != self.j)).float()
+
+    def alike_and_unlike(self, weights: Float[Tensor, "_ H R T"]) -> tuple[Tensor, Tensor]:
+        """Sums over the other keys that are copies of the query's token, and over those that are not, (B, H, R)."""
+        one_hot = self.one_hot.to(weights.dtype)
+        others = (weights * self.others.to(weights.dtype)[:, None]).flatten(1, 2)  # (b or B, H·R, T)
+        by_token = (one_hot.transpose(1, 2) @ others.transpose(1, 2)).unflatten(-1, weights.shape[1:3])  # (B, V, H, R)
+        own = one_hot[:, self.rows].transpose(1, 2)[:, :, None]  # (B, V, 1, R)
+        return (by_token * own).sum(dim=1), (by_token * (1 - own)).sum(dim=1)
+
+    @cached_property
+    def n_alike_and_unlike(self) -> tuple[Tensor, Tensor]:
+        """How many such keys there are, (B, 1, R)."""
+        return self.alike_and_unlike(self.others[:, None].double())
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -81,6 +105,11 @@ class Rows:
     weights: Float[Tensor, "B H R T"]
     output: Float[Tensor, "B H R d"] | None = None  # Σ_j p_ij v_j
     w_o: Float[Tensor, "H d D"] | None = None  # each head's own slice of the output projection
+
+    @cached_property
+    def weights64(self) -> Float[Tensor, "B H R T"]:
+        """The weights in float64, in which sums over rows and sequences are taken."""
+        return self.weights.double()
 
     @cached_property
     def entropy(self) -> Float[Tensor, "B H R"]:
@@ -177,14 +206,10 @@ def effective_keys(rows: Rows) -> Nonlinear:
 
 def selectivity(rows: Rows) -> Nonlinear:
     """ln mean(p_ij over j ≠ i with x_j = x_i) − ln mean(p_ij over x_j ≠ x_i)"""
-    block = rows.block
-    alike = block.same & (block.j != block.i) & block.allowed
-    unlike = ~block.same & block.allowed
-    p_alike, p_unlike = (torch.einsum("bhrt,brt->bhr", rows.weights, k.to(rows.weights.dtype)) for k in (alike, unlike))
-    both = (alike.any(dim=-1) & unlike.any(dim=-1) & block.real)[:, None]
-    n_ratio = unlike.sum(dim=-1).double() / alike.sum(dim=-1).clamp(min=1)
-    value = (p_alike / p_unlike * n_ratio[:, None].to(p_alike.dtype)).log()
-    return value, both & (p_alike > 0) & (p_unlike > 0)
+    alike, unlike = rows.block.alike_and_unlike(rows.weights)
+    n_alike, n_unlike = rows.block.n_alike_and_unlike
+    ratio = (n_unlike / n_alike.clamp(min=1)).to(alike.dtype)
+    return (alike / unlike * ratio).log(), (alike > 0) & (unlike > 0)  # a padded query's weights are 0
 
 
 def output_norm(rows: Rows) -> Nonlinear:
@@ -296,11 +321,9 @@ def row_values(measure: Measure, rows: Rows) -> tuple[Tensor, Tensor]:
     return values, defined if defined.ndim == 3 else defined[:, None]
 
 
-def uniform_values(measure: Measure, block: Block) -> tuple[Tensor, Tensor]:
-    """What any head would read if it attended uniformly (b or B, R), and on which rows: none where nothing is said."""
+def uniform_values(measure: Measure, block: Block) -> tuple[Tensor, Tensor] | None:
+    """What any head would read if it attended uniformly (b or B, R), and on which rows; None where nothing is said."""
     if measure.linear:
         c, defined = measure.function(block)
         return (c * block.allowed).sum(dim=-1) / block.n, defined
-    if measure.uniform is None:
-        return torch.zeros_like(block.n), torch.zeros_like(block.real)
-    return measure.uniform(block), block.real
+    return None if measure.uniform is None else (measure.uniform(block), block.real)

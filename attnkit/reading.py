@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attnkit.measures import Block, Measure, Rows, uniform_values
+from attnkit.measures import Block, Measure, Rows
 from attnkit.observe import AttentionCall
 
 ROWS = 256  # query rows that are read at a time
@@ -36,67 +36,83 @@ class Reader:
         self.measures = measures
         self.blocks = [Block.of(tokens, mask, rows=r, causal=causal) for r in slices]
         self.linear = {name: [m.function(block) for block in self.blocks] for name, m in measures.items() if m.linear}
-        self.n_rows = {  # on how many rows of each sequence it is defined, (b, 1)
-            name: total([defined.sum(dim=-1, keepdim=True) for _, defined in parts])
-            for name, parts in self.linear.items()
+        self.n_rows = {  # on how many rows of each sequence it is defined, (b or B,)
+            name: total([defined.sum(dim=-1) for _, defined in parts]) for name, parts in self.linear.items()
         }
         # A statistic that weighs the keys of every sequence alike needs its column only once, not once a sequence.
         alike = [name for name, parts in self.linear.items() if all(len(c) == 1 for c, _ in parts)]
         own = [name for name in self.linear if name not in alike]
-        self.columns = [names for names in (alike, own) if names]
-        self.matrices: dict[tuple[int, int, torch.dtype], Tensor] = {}
+        self.parts = [names for names in (alike, own) if names]
+        self.others = {name: m for name, m in measures.items() if not m.linear}
+        worked_out = [*sum(self.parts, []), *self.others]
+        self.order = [worked_out.index(name) for name in measures]  # from the order of work to that of the table
+        self.matrices = [[self.matrix(block, names) for names in self.parts] for block in range(len(self.blocks))]
 
-    def read(self, call: AttentionCall) -> tuple[Float[Tensor, "B H K"], Bool[Tensor, "B H K"]]:
-        """Return the values, float64, and where they are defined.
+    def rows(self, call: AttentionCall) -> list[Rows]:
+        """The call in blocks of rows. Raises ValueError where a row is no attention: see `checked`."""
+        return [
+            Rows(
+                block,
+                checked(call.weights[:, :, block.rows], block, call.layer),
+                call.output[:, :, block.rows],
+                call.w_o,
+            )
+            for block in self.blocks
+        ]
 
-        Raises ValueError where a row does not sum to 1 within TOLERANCE or puts weight on a hidden key.
-        """
-        B, H = call.weights.shape[:2]
-        sums: dict[str, list[Tensor]] = {name: [] for name in self.measures}  # a (B, H) for each block of rows
-        n_rows: dict[str, list[Tensor]] = {name: [] for name in self.measures}
-        for number, block in enumerate(self.blocks):
-            weights = checked(call.weights[:, :, block.rows], block, call.layer)
-            rows = Rows(block, weights, call.output[:, :, block.rows], call.w_o)
-            maps = rows.weights.flatten(2)  # (B, H, R·T)
-            for part, names in enumerate(self.columns):
-                means = (maps @ self.matrix(number, part, maps.dtype)).double()  # (B, H, K)
-                for name, mean in zip(names, means.unbind(dim=-1), strict=True):
-                    sums[name].append(mean)
-            for name, measure in self.measures.items():
-                if not measure.linear:
-                    values, defined = measure.function(rows)
-                    defined = defined if defined.ndim == 3 else defined[:, None]
-                    sums[name].append(torch.where(defined, values, 0).sum(dim=-1, dtype=torch.float64))
-                    n_rows[name].append(defined.sum(dim=-1).expand(B, H))
-        columns, counts = [], []
-        for name, measure in self.measures.items():
-            n = self.n_rows[name].expand(B, H) if measure.linear else total(n_rows[name])
-            columns.append(total(sums[name]) if measure.linear else total(sums[name]) / n.clamp(min=1))
-            counts.append(n)
-        return torch.stack(columns, dim=-1), torch.stack(counts, dim=-1) > 0
+    def read(self, blocks: list[Rows]) -> tuple[Float[Tensor, "B H K"], Bool[Tensor, "B H K"]]:
+        """Return the values, float64, and where they are defined."""
+        sums: dict[str, list[Tensor]] = {name: [] for name in self.others}
+        counts: dict[str, list[Tensor]] = {name: [] for name in self.others}
+        for rows in blocks:
+            for name, measure in self.others.items():
+                values, defined = measure.function(rows)  # (B, H, R) and (b or B, R), or where heads differ (B, H, R)
+                defined = defined if defined.ndim == 3 else defined[:, None]
+                kept = values if defined.all() else torch.where(defined, values, 0)
+                sums[name].append(kept.sum(dim=-1))
+                counts[name].append(defined.sum(dim=-1))
+        n = [total(parts) for parts in counts.values()]
+        means = [total(parts) / m.clamp(min=1) for parts, m in zip(sums.values(), n, strict=True)]
+        return self.table(self.linear_means([rows.weights64 for rows in blocks]), means, n)
 
-    def uniform(self) -> tuple[Float[Tensor, "B K"], Bool[Tensor, "B K"]]:
+    def uniform(self) -> tuple[Float[Tensor, "B 1 K"], Bool[Tensor, "B 1 K"]]:
         """What any head would read on these sequences if it attended uniformly, and where that is said."""
-        B = len(self.blocks[0].tokens)
-        values, defined = [], []
-        for measure in self.measures.values():
-            parts = [uniform_values(measure, block) for block in self.blocks]
-            n = total([d.sum(dim=-1) for _, d in parts])
-            values.append((total([torch.where(d, v, 0).sum(dim=-1) for v, d in parts]) / n.clamp(min=1)).expand(B))
-            defined.append((n > 0).expand(B))
-        return torch.stack(values, dim=-1), torch.stack(defined, dim=-1)
+        weights = [(block.allowed / block.n[..., None])[:, None] for block in self.blocks]  # (b, 1, R, T)
+        real = total([block.real.sum(dim=-1, keepdim=True) for block in self.blocks])  # (b, 1)
+        means, n = [], []
+        for measure in self.others.values():
+            rows = [measure.uniform(block) * block.real for block in self.blocks] if measure.uniform else []
+            means.append(total([r.sum(dim=-1, keepdim=True) for r in rows]) / real if rows else real.double())
+            n.append(real if rows else torch.zeros_like(real))
+        return self.table(self.linear_means(weights), means, n)
 
-    def matrix(self, number: int, part: int, dtype: torch.dtype) -> Float[Tensor, "b RT k"]:
-        """The linear statistics of one part, over one block of rows."""
-        key = (number, part, dtype)
-        if key not in self.matrices:
-            columns = []
-            for name in self.columns[part]:
-                c, defined = self.linear[name][number]
-                share = defined.double() / self.n_rows[name].clamp(min=1)  # of each row in the sequence's mean, (b, R)
-                columns.append(c * share.to(dtype)[..., None])  # (b, R, T)
-            self.matrices[key] = torch.stack(torch.broadcast_tensors(*columns), dim=-1).flatten(1, 2)
-        return self.matrices[key]
+    def linear_means(self, weights: list[Float[Tensor, "_ H _ T"]]) -> list[Float[Tensor, "_ H k"]]:
+        """What the linear statistics read, part by part; blocks of rows add up."""
+        parts = zip(*self.matrices, strict=True)
+        return [
+            total([w.flatten(2) @ m.transpose(1, 2) for w, m in zip(weights, matrices, strict=True)])
+            for matrices in parts
+        ]
+
+    def table(self, linear: list[Tensor], means: list[Tensor], n: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """The linear means (b or B, H, k) and the others (b or B, H) with their rows, in the order of the measures."""
+        B = len(self.blocks[0].tokens)
+        H = max(part.shape[1] for part in linear)
+        n_rows = [self.n_rows[name][:, None] for names in self.parts for name in names]
+        values = [*[part.expand(B, H, -1) for part in linear], torch.stack([m.expand(B, H) for m in means], dim=-1)]
+        defined = torch.stack([(m > 0).expand(B, H) for m in (*n_rows, *n)], dim=-1)
+        return torch.cat([v.double() for v in values], dim=-1)[..., self.order], defined[..., self.order]
+
+    def matrix(self, number: int, names: list[str]) -> Float[Tensor, "_ k RT"]:
+        """The linear statistics of one part over one block of rows, each row weighed by its share in the mean."""
+        block = self.blocks[number]
+        b = max(len(self.linear[name][number][0]) for name in names)
+        matrix = torch.empty(b, len(names), *block.allowed.shape[1:], dtype=torch.float64, device=block.tokens.device)
+        for k, name in enumerate(names):
+            c, defined = self.linear[name][number]
+            share = defined.double() / self.n_rows[name].clamp(min=1)[:, None]
+            torch.mul(c, share[..., None], out=matrix[:, k])
+        return matrix.flatten(2)
 
 
 def checked(weights: Float[Tensor, "B H R T"], block: Block, layer: int) -> Float[Tensor, "B H R T"]:

@@ -75,8 +75,8 @@ def whole_set_frame(stats: HeadStats) -> pd.DataFrame:
     entropy = (
         reduce(add, (s.count * torch.special.entr(s.mean).sum(dim=-1).mean(dim=-1) for s in stats.maps.values())) / n
     )
-    by_position = reduce(add, (s.departure.square().sum(dim=(-2, -1)) / s.count for s in stats.maps.values()))
-    in_all = reduce(add, (s.squares for s in stats.maps.values()))
+    by_position = reduce(add, (s.count * s.departure_of_mean for s in stats.maps.values()))
+    in_all = reduce(add, (s.count * s.departure for s in stats.maps.values()))
     share = torch.where(in_all / n > CONSTANT, by_position / in_all, torch.nan)
     uniform = sum(s.count * np.log(T) for T, s in stats.maps.items()) / n
     parts = []

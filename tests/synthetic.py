@@ -38,7 +38,8 @@ def padded(maps, tokens, pad, side):
 def read(weights, tokens, mask=None, *, causal=False, vocab=BITS):
     """The sequence values of a call, as a list over sequences and heads of {statistic: value}; undefined ones absent."""
     measures = applicable(vocab, causal=causal)
-    values, defined = Reader(measures, tokens, mask, causal=causal).read(call_of(weights))
+    reader = Reader(measures, tokens, mask, causal=causal)
+    values, defined = reader.read(reader.rows(call_of(weights)))
     return [
         [{n: float(v) for n, v, d in zip(measures, vs, ds, strict=True) if d} for vs, ds in zip(V, D, strict=True)]
         for V, D in zip(values, defined, strict=True)
