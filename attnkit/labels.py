@@ -110,10 +110,17 @@ def words(statistic: str) -> str:
     return WORDS.get(statistic, statistic.replace("_", " ").capitalize())
 
 
+def unit(statistic: str) -> str:
+    """nats, keys, tokens, weight, or "" for a pure number."""
+    if statistic.startswith("token_weight["):
+        return "weight"
+    own = "nats" if statistic == "entropy_of_mean" else getattr(MEASURES.get(statistic), "unit", "none")
+    return "" if own == "none" else own
+
+
 def words_and_unit(statistic: str) -> str:
-    """The same with its unit where it has one that the name does not say: "Distance (tokens)"."""
-    unit = "nats" if statistic == "entropy_of_mean" else getattr(MEASURES.get(statistic), "unit", "")
-    return f"{words(statistic)} ({unit})" if unit in {"nats", "tokens"} else words(statistic)
+    """The name with its unit where the name does not say it: "Distance (tokens)"."""
+    return f"{words(statistic)} ({unit(statistic)})" if unit(statistic) in {"nats", "tokens"} else words(statistic)
 
 
 def group_words(group: str) -> str:

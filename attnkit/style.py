@@ -46,12 +46,19 @@ def dress_bar(bar: Colorbar, label: str) -> None:
     bar.outline.set_visible(False)
 
 
+def centred(values: np.ndarray, centre: float, *, least: float = 0.0) -> dict[str, Any]:
+    """Colours that are white at `centre`, blue below and red above, and reach at least `least` to both sides."""
+    reach = max(np.nanmax(np.abs(values - centre)), least)
+    return {"vmin": centre - reach, "vmax": centre + reach, "cmap": DIVERGING}
+
+
 @dataclass(frozen=True)
 class Ticks:
     positions: list[int]
     labels: list[str]
     size: float  # of the font, in points
     length: float  # of the longest label, in inches
+    upright: bool  # whether labels side by side would touch
 
 
 def token_ticks(tokens: Sequence[str] | int, side: float) -> Ticks:
@@ -69,12 +76,13 @@ def token_ticks(tokens: Sequence[str] | int, side: float) -> Ticks:
         words = readable(tokens, drawable=has_glyph)
         labels = [words[p] if step == 1 else f"{p} {words[p]}" for p in positions]
     size = min(9.0, max(6.0, 0.8 * room * step))
-    return Ticks(positions, labels, size, 0.62 * size / 72 * max(map(len, labels)))
+    longest = 0.62 * size * max(map(len, labels))  # points, about
+    return Ticks(positions, labels, size, longest / 72, upright=longest > 0.9 * room * step)
 
 
 def put_ticks(axis: Axis, ticks: Ticks) -> None:
-    upright = isinstance(axis, XAxis) and max(map(len, ticks.labels)) > 2
-    axis.set_ticks(ticks.positions, ticks.labels, rotation=90 if upright else 0, size=ticks.size, **TEXT)
+    rotation = 90 if ticks.upright and isinstance(axis, XAxis) else 0
+    axis.set_ticks(ticks.positions, ticks.labels, rotation=rotation, size=ticks.size, **TEXT)
 
 
 @cache

@@ -1,0 +1,157 @@
+"""Figures of attention maps: one head large, or every head on one grid."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from attnkit.style import SEQUENTIAL, TEXT, centred, dress, dress_bar, new_figure, printable, put_ticks, token_ticks
+
+Array = np.ndarray | Tensor | Sequence[Any]
+
+
+def attention_map(
+    weights: Array,
+    tokens: Sequence[str],
+    *,
+    title: str | None = None,
+    vmax: float | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw one head's attention on one sequence: rows are queries, columns are keys, the first token at the top.
+
+    `weights` (T, T): row i is how query i divides its attention, 0 to 1. `tokens`: T labels. Colours run from 0
+    to `vmax`, by default the largest weight. Raises ValueError if these do not fit together.
+    """
+    weights = one_map(weights, tokens)
+    if ax is None:
+        side = min(max(3.0, 0.3 * len(weights)), 9.6)
+        ax = new_figure(side + 1.6, side + 0.9, layout="constrained").subplots()
+    image = ax.imshow(weights, cmap=SEQUENTIAL, vmin=0, vmax=weights.max() if vmax is None else vmax)
+    dress(ax, title=title, x="key", y="query")
+    box = ax.get_window_extent()
+    ticks = token_ticks(tokens, min(box.width, box.height) / ax.figure.dpi)
+    put_ticks(ax.xaxis, ticks)
+    put_ticks(ax.yaxis, ticks)
+    dress_bar(ax.figure.colorbar(image, ax=ax, fraction=0.046, pad=0.03), "attention weight")
+    return ax
+
+
+def attention_grid(
+    maps: Array,
+    tokens: Sequence[str] | None = None,
+    *,
+    shared_scale: bool = True,
+    uniform: float | None = None,
+    title: str | None = None,
+) -> Figure:
+    """Draw every head's map: layers are rows, heads are columns, and in each map as in `attention_map`.
+
+    `maps` (L, H, T, T), or the model's own list of L arrays (1, H, T, T). With `shared_scale` one colour is one
+    weight everywhere; without, the colours of each map end at the weights written above it. `uniform` is the weight
+    that uniform attention would give: with it colours tell the departure, white there, blue below, red above.
+    Without `tokens` the positions are labelled, from 0. Raises ValueError if the maps and tokens do not fit together.
+    """
+    maps = every_map(maps, tokens)
+    L, H, T, _ = maps.shape
+    side = min(max(0.9, min(2.4, 12 / H)), 50 / max(L, H))  # inches, as every length here
+    gap = 0.12 if shared_scale else 0.28
+    ticks = token_ticks(T if tokens is None else tokens, side)
+    left, right = 0.75 + ticks.length, 1.15 if shared_scale else 0.2
+    top, bottom = 0.3 + 0.35 * bool(title) + 0.15 * (not shared_scale), 0.45 + ticks.length
+    width, height = left + H * side + (H - 1) * gap + right, top + L * side + (L - 1) * gap + bottom
+    figure = new_figure(width, height)
+    cells = figure.add_gridspec(
+        L,
+        H,
+        left=left / width,
+        right=1 - right / width,
+        top=1 - top / height,
+        bottom=bottom / height,
+        wspace=gap / side,
+        hspace=gap / side,
+    )
+    panels = cells.subplots(squeeze=False)
+    for (layer, head), ax in np.ndenumerate(panels):
+        colours = colour_scale(maps if shared_scale else maps[layer, head], uniform)
+        image = ax.imshow(maps[layer, head], aspect="auto", **colours)
+        dress(ax)
+        ax.set(xticks=[], yticks=[])
+        above = [f"head {head}"] if layer == 0 else []
+        if not shared_scale:
+            above.append(f"{colours['vmin']:.2g} to {colours['vmax']:.2g}")
+        ax.set_title("\n".join(above), size=9, pad=4, **TEXT)
+        if head == 0:
+            put_ticks(ax.yaxis, ticks)
+            ax.set_ylabel(f"layer {layer}", size=9, **TEXT)
+        if layer == L - 1:
+            put_ticks(ax.xaxis, ticks)
+    figure.supxlabel("key", x=(left + width - right) / 2 / width, y=0.1 / height, va="bottom", size=10, **TEXT)
+    figure.supylabel("query", x=0.1 / width, y=(bottom + height - top) / 2 / height, ha="left", size=10, **TEXT)
+    if title:
+        figure.suptitle(printable(title), y=1 - 0.12 / height, va="top", size=12, **TEXT)
+    if shared_scale:
+        tall = min(height - top - bottom, 4.0)
+        middle = (bottom + height - top) / 2
+        bar = figure.add_axes((1 - (right - 0.2) / width, (middle - tall / 2) / height, 0.16 / width, tall / height))
+        dress_bar(figure.colorbar(image, cax=bar), "attention weight" + (" (white: uniform)" if uniform else ""))
+    return figure
+
+
+def colour_scale(weights: np.ndarray, uniform: float | None) -> dict[str, Any]:
+    if uniform is None:
+        return {"vmin": 0, "vmax": weights.max(), "cmap": SEQUENTIAL}
+    return centred(weights, uniform)
+
+
+# ---------------------------------------------------------------- what goes in
+
+
+def one_map(weights: Array, tokens: Sequence[str]) -> np.ndarray:
+    """(T, T); one of (1, H, T, T) or (1, T, T) is taken where there is only one."""
+    maps = to_numpy(weights)
+    if maps.ndim == 4:
+        maps = one_sequence("weights", maps, batch_axis=0)
+    check_maps("weights", maps, tokens)
+    if maps.ndim == 3 and len(maps) == 1:
+        maps = maps[0]
+    if maps.ndim != 2:
+        raise ValueError(f"weights: expects one sequence and one head, (T, T); got shape {maps.shape}")
+    return maps
+
+
+def every_map(weights: Array, tokens: Sequence[str] | None) -> np.ndarray:
+    """(L, H, T, T), from that or from (L, 1, H, T, T)."""
+    maps = to_numpy(weights)
+    if maps.ndim == 5:
+        maps = one_sequence("maps", maps, batch_axis=1)
+    check_maps("maps", maps, tokens)
+    if maps.ndim != 4:
+        raise ValueError(f"maps: expects every layer and head of one sequence, (L, H, T, T); got shape {maps.shape}")
+    return maps
+
+
+def to_numpy(weights: Array) -> np.ndarray:
+    if isinstance(weights, Tensor):
+        return weights.detach().cpu().double().numpy()
+    if isinstance(weights, np.ndarray):
+        return weights.astype(float)
+    return np.array([to_numpy(part) if isinstance(part, Tensor | Sequence) else part for part in weights], dtype=float)
+
+
+def one_sequence(name: str, maps: np.ndarray, batch_axis: int) -> np.ndarray:
+    if maps.shape[batch_axis] != 1:
+        raise ValueError(f"{name}: expects one sequence, got a batch of {maps.shape[batch_axis]}")
+    return maps.squeeze(batch_axis)
+
+
+def check_maps(name: str, maps: np.ndarray, tokens: Sequence[str] | None) -> None:
+    if maps.ndim < 2 or maps.shape[-1] != maps.shape[-2] or not maps.size:
+        raise ValueError(f"{name}: expects as many queries as keys, (…, T, T); got shape {maps.shape}")
+    if tokens is not None and len(tokens) != maps.shape[-1]:
+        raise ValueError(f"{name}: {maps.shape[-1]} positions but {len(tokens)} tokens")
+    if not np.isfinite(maps).all():
+        raise ValueError(f"{name}: has values that are not finite; allowed are weights from 0 to 1")
