@@ -6,6 +6,7 @@ torch's weights-only reader.
 
 import csv
 import json
+import os
 import pickle
 import platform
 from collections.abc import Mapping, Sequence
@@ -67,7 +68,7 @@ def save_checkpoint(
     """Write the folder, whole or not at all; files of other names in it are left alone.
 
     `history` has one mapping per epoch, `card` is the text of the model card (README.md). Raises ValueError where
-    the folder holds files of these names that are no checkpoint's.
+    the folder cannot be written, or has a file of these names that is no checkpoint's.
     """
     folder = check_folder(folder)
     # Copies, since safetensors refuses tensors that share memory, as tied weights do.
@@ -87,14 +88,17 @@ FILES = ("model.safetensors", "history.csv", "README.md", "config.json")
 
 
 def check_folder(folder: str | Path) -> Path:
-    """Return the folder, where a checkpoint may be written to it; raise ValueError where that would destroy others."""
+    """Return the folder. Raises ValueError where it cannot be written, or holds files that would be lost."""
     folder = Path(folder)
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder}: is a file; allowed is a folder, new or a checkpoint's")
-    if not (folder / "model.safetensors").exists():
-        taken = [name for name in FILES if (folder / name).exists()]
-        if taken:
-            raise ValueError(f"{folder}: is no checkpoint but has a {taken[0]}, which would be overwritten")
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise ValueError(f"{folder}: {there} is not a folder that can be written to")
+    taken = [name for name in FILES if (folder / name).exists()]
+    if taken:
+        try:
+            read_config(folder / "config.json")
+        except (ValueError, FileNotFoundError):
+            raise ValueError(f"{folder}: has a {taken[0]} that is no checkpoint's and would be lost") from None
     return folder
 
 

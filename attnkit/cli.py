@@ -69,8 +69,13 @@ def run(main: Callable[[], None]) -> int:
     except OSError as error:
         say(f"error: {error.filename}: {error.strerror}" if error.filename else f"error: {error}")
         return 1
-    except (ValueError, MemoryError, torch.OutOfMemoryError) as error:
-        say(f"error: {error or 'out of memory'}")
+    except ValueError as error:
+        say(f"error: {error}")
+        return 1
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise  # a fault of ours: the traceback is what helps
+        say(f"error: out of memory ({str(error).rpartition(': ')[2]})")
         return 1
     finally:
         for number, handler in before.items():

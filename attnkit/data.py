@@ -55,6 +55,13 @@ class DataConfig:
                 raise ValueError(f"{name}: got {getattr(self, name)}, allowed is a whole number of at least 1")
 
 
+def task_sets(task: Task, config: DataConfig) -> tuple[Batch, Batch]:
+    """The training and the test sequences, with their labels."""
+    train_x, train_y = task.sample(config.n_train, config.length, config.train_seed)
+    test_x, test_y = task.sample(config.n_test, config.length, config.test_seed)
+    return Batch(train_x, labels=train_y), Batch(test_x, labels=test_y)
+
+
 @dataclass(frozen=True)
 class Dataset:
     """Sequences that are read a batch at a time, so that memory does not grow with their number."""
@@ -77,9 +84,9 @@ def task_dataset(task: Task, config: DataConfig, split: str) -> Dataset:
 
         return Dataset(f"all {size:,} sequences of length {config.length}", size, True, enumerated)
     if split == "test":
-        x, y = task.sample(config.n_test, config.length, config.test_seed)
-        drawn = Batch(x, labels=y)
-        return Dataset(f"the {len(x):,} test sequences (seed {config.test_seed})", len(x), False, drawn.split)
+        _, drawn = task_sets(task, config)
+        name = f"the {config.n_test:,} test sequences (seed {config.test_seed})"
+        return Dataset(name, config.n_test, False, drawn.split)
     raise ValueError(f"split: got {split!r}, allowed is test or exhaustive")
 
 

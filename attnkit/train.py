@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 from attnkit import cli
 from attnkit.card import model_card
 from attnkit.checkpoint import Checkpoint, TaskInfo, check_folder, save_checkpoint, versions
-from attnkit.data import Batch, DataConfig, task_dataset
+from attnkit.data import Batch, DataConfig, task_dataset, task_sets
 from attnkit.model import ModelConfig, TinyTransformer
 from attnkit.tasks import MAJORITY, TASKS, Task, get_task, share_seen
 
@@ -77,17 +77,17 @@ def train(
     order = torch.Generator().manual_seed(config.seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, fused=True)
     history = []
-    for number in range(1, config.epochs + 1):
-        shuffled = train_set[torch.randperm(len(train_set), generator=order).to(device)]
-        with threads_for(model, shuffled.tokens[: config.batch_size]):
+    with threads_for(model, train_set.tokens[: config.batch_size]):
+        for number in range(1, config.epochs + 1):
+            shuffled = train_set[torch.randperm(len(train_set), generator=order).to(device)]
             seen = run_epoch(model, optimizer, shuffled.split(config.batch_size))
-        loss, accuracy = evaluate(model, test_set.split(AT_A_TIME))
-        epoch = Epoch(number, *mean_scores([score(seen, labels_of(shuffled))]), loss, accuracy)
-        if not (math.isfinite(epoch.train_loss) and math.isfinite(epoch.test_loss)):
-            raise ValueError(f"epoch {number}: the loss is no longer finite; try a lr below {config.lr:g}")
-        history.append(epoch)
-        if on_epoch:
-            on_epoch(epoch)
+            trained = mean_scores([score(seen, labels_of(shuffled))])
+            epoch = Epoch(number, *trained, *evaluate(model, test_set.split(AT_A_TIME)))
+            if not math.isfinite(epoch.train_loss + epoch.test_loss):
+                raise ValueError(f"epoch {number}: the loss is no longer finite; try a lr below {config.lr:g}")
+            history.append(epoch)
+            if on_epoch:
+                on_epoch(epoch)
     model.eval()
     return history
 
@@ -154,7 +154,11 @@ def checked(model: TinyTransformer, name: str, data: Batch) -> Batch:
 
 @contextmanager
 def threads_for(model: TinyTransformer, tokens: Int[Tensor, "B T"]) -> Iterator[None]:
-    """As many threads as a step of this size keeps busy; a small one is slower with more."""
+    """As many threads as a step of this size keeps busy.
+
+    With more, a step is no faster, and where other programs want the processor too, the threads mostly wait for
+    each other: the article's step, for one, then takes several times as long.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(max(1, min(before, tokens.numel() * model.config.d_model // PER_THREAD)))
     try:
@@ -186,11 +190,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         bar.update()
 
     try:
-        train_x, train_y = task.sample(data.n_train, data.length, data.train_seed)
-        test_x, test_y = task.sample(data.n_test, data.length, data.test_seed)
+        train_set, test_set = task_sets(task, data)
         with cli.progress(total=config.epochs, unit="epoch") as bar:
-            train(model, Batch(train_x, labels=train_y), Batch(test_x, labels=test_y), config, on_epoch)
-        results = measure(model, task, data) | {"share_seen": share_seen(test_x, train_x)}
+            train(model, train_set, test_set, config, on_epoch)
+        results = measure(model, task, data) | {"share_seen": share_seen(test_set.tokens, train_set.tokens)}
         print(*in_words(results), sep="\n")
         save(out, model, replace(info, results=results), history)
         print(f"saved {out}")

@@ -1,0 +1,27 @@
+"""Side-by-side measurements. Each module has one function that returns rows; `python -m benchmarks` prints them all."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: what was measured, and what came out, in words."""
+
+    what: str
+    result: str
+
+
+def side_by_side(candidates: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Return the median seconds of each candidate. They take turns, so that a busy machine slows all of them."""
+    seconds: dict[str, list[float]] = {name: [] for name in candidates}
+    for run in candidates.values():
+        run()  # the first time also pays for what is only done once
+    for _ in range(rounds):
+        for name, run in candidates.items():
+            start = time.perf_counter()
+            run()
+            seconds[name].append(time.perf_counter() - start)
+    return {name: median(values) for name, values in seconds.items()}
