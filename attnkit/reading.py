@@ -1,17 +1,63 @@
-"""One batch's attention calls, read into one number per sequence, head and statistic.
+"""One batch through the model, its attention calls read into one number per sequence, head and statistic.
 
 The sequence value of a statistic is its mean over the rows where it is defined; padded rows never count.
 """
 
+from dataclasses import dataclass
+from itertools import chain
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
+from attnkit.data import Batch
+from attnkit.meanmaps import MapSums, layered, map_sums
 from attnkit.measures import Block, Measure, Rows
-from attnkit.observe import AttentionCall
+from attnkit.model import TinyTransformer
+from attnkit.observe import AttentionCall, observe
 
 ROWS = 256  # query rows that are read at a time
 TOLERANCE = 1e-4  # how far from 1 a row of weights may sum
+NO_LABEL = -1
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What was read of the sequences of one batch, on the CPU. L layers, H heads, K statistics."""
+
+    values: Float[Tensor, "B L H K"]  # float64
+    defined: Bool[Tensor, "B L H K"]
+    uniform: Float[Tensor, "B K"]  # the same under uniform attention, float64
+    said: Bool[Tensor, "B K"]  # where a statistic has such a reference
+    predicted: Int[Tensor, "B"]
+    labels: Int[Tensor, "B"]  # NO_LABEL where there is none
+    loss: Float[Tensor, "B"]  # cross-entropy in nats, float64; NaN where there is no label
+    maps: dict[int, MapSums]  # by sequence length
+
+
+@torch.no_grad()
+def read_batch(model: TinyTransformer, batch: Batch, measures: dict[str, Measure]) -> Readings:
+    """Run `model` on `batch`, on the model's device, and read every attention call as it happens."""
+    batch = batch.to(next(model.parameters()).device)
+    reader = Reader(measures, batch.tokens, batch.mask)
+    read: list[tuple[Tensor, Tensor]] = []
+    maps: list[dict[int, MapSums]] = []
+
+    def on_call(call: AttentionCall) -> None:
+        rows = reader.rows(call)
+        read.append(reader.read(rows))
+        maps.append(map_sums(rows, batch.mask))
+
+    with observe(model, on_call):
+        logits, _ = model(batch.tokens, batch.mask)
+    predicted = logits.argmax(dim=1)
+    labels = torch.full_like(predicted, NO_LABEL) if batch.labels is None else batch.labels
+    loss = cross_entropy(logits.double(), labels, ignore_index=NO_LABEL, reduction="none")
+    values, defined = (torch.stack(t, dim=1).cpu() for t in zip(*read, strict=True))
+    uniform, said = (t[:, 0].cpu() for t in reader.uniform())
+    loss = loss.masked_fill(labels == NO_LABEL, torch.nan).cpu()
+    return Readings(values, defined, uniform, said, predicted.cpu(), labels.cpu(), loss, layered(maps))
 
 
 class Reader:
@@ -44,7 +90,7 @@ class Reader:
         own = [name for name in self.linear if name not in alike]
         self.parts = [names for names in (alike, own) if names]
         self.others = {name: m for name, m in measures.items() if not m.linear}
-        worked_out = [*sum(self.parts, []), *self.others]
+        worked_out = [*chain.from_iterable(self.parts), *self.others]
         self.order = [worked_out.index(name) for name in measures]  # from the order of work to that of the table
         self.matrices = [[self.matrix(block, names) for names in self.parts] for block in range(len(self.blocks))]
 

@@ -8,8 +8,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from attnkit.headstats import NO_LABEL, Cell, HeadStats, Histogram
+from attnkit.headstats import Cell, HeadStats
+from attnkit.histogram import Histogram
 from attnkit.measures import Measure
+from attnkit.reading import NO_LABEL
 
 Z95 = 1.96  # a normal 95 % interval: mean ± 1.96 standard errors
 CONSTANT = 1e-12  # a head that departs from uniform by less than this has no positional share

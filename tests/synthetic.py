@@ -36,7 +36,7 @@ def padded(maps, tokens, pad, side):
 
 
 def read(weights, tokens, mask=None, *, causal=False, vocab=BITS):
-    """The sequence values of a call, as a list over sequences and heads of {statistic: value}; undefined ones absent."""
+    """The sequence values of a call: for each sequence and head {statistic: value}; undefined ones are absent."""
     measures = applicable(vocab, causal=causal)
     reader = Reader(measures, tokens, mask, causal=causal)
     values, defined = reader.read(reader.rows(call_of(weights)))

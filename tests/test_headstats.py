@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnkit.data import Batch, Dataset, pad
-from attnkit.headstats import HeadStats, collect, measure_batch
+from attnkit.headstats import HeadStats, collect
 from attnkit.measures import applicable
 from attnkit.model import TinyTransformer
+from attnkit.reading import read_batch
 from attnkit.tables import (
     accuracy_and_loss,
     dictionary_frame,
@@ -74,8 +75,12 @@ def assert_same(a, b):
         torch.testing.assert_close(a.maps[T].mean, b.maps[T].mean, rtol=1e-9, atol=1e-12)
 
 
+def measure_batch(model, batch):
+    return HeadStats.of(read_batch(model, batch, MEASURES), MEASURES, model.config.max_len)
+
+
 def measure(model, some, **how):
-    return measure_batch(model, batch_of(some, **how), MEASURES)
+    return measure_batch(model, batch_of(some, **how))
 
 
 @settings(deadline=None, max_examples=15)
@@ -100,7 +105,7 @@ def test_the_ids_under_the_padding_never_matter(model):
     batch = batch_of(sequences(7, [2, 3, 7]))
     other = Batch(torch.where(batch.mask, batch.tokens, 1 - batch.tokens), batch.mask, batch.labels)
 
-    assert_same(measure_batch(model, batch, MEASURES), measure_batch(model, other, MEASURES))
+    assert_same(measure_batch(model, batch), measure_batch(model, other))
 
 
 def test_adding_changes_neither_side_and_empty_is_the_identity(model):
@@ -235,7 +240,7 @@ def test_accuracy_and_loss_are_those_of_the_answers(model):
 
 def test_without_labels_there_are_predictions_and_no_answers(model):
     batch = batch_of(sequences(5, [7]))
-    stats = measure_batch(model, Batch(batch.tokens), MEASURES)
+    stats = measure_batch(model, Batch(batch.tokens))
 
     assert accuracy_and_loss(stats) == (None, None)
     assert set(table(stats)["group"]) <= {"all", "predicted=even", "predicted=odd"}

@@ -161,7 +161,7 @@ def pairs(i, j, T, causal):
 
 
 def pairs_reads(T, causal):
-    size = [1 if i == T - 1 and i % 2 == 0 or causal and i % 2 == 0 else 2 for i in range(T)]
+    size = [1 if i % 2 == 0 and (causal or i == T - 1) else 2 for i in range(T)]
     reads = {
         "entropy": mean(map(math.log, size)),
         "max_weight": mean(1 / m for m in size),

@@ -1,0 +1,77 @@
+"""Mean attention maps, kept apart for each sequence length."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attnkit.measures import Rows
+
+LONGEST_MAP = 512  # maps are kept up to this length; beyond, T × T sums would fill the memory
+
+
+@dataclass(frozen=True)
+class MapSums:
+    """Sums over the sequences of one length T, in float64; p is a weight, u the same under uniform attention."""
+
+    count: int  # sequences
+    weights: Tensor  # (L, H, T, T): Σ p
+    squares: Tensor  # (L, H): Σ p²
+    uniform: Tensor  # (T, T): u
+
+    def __add__(self, other: "MapSums") -> "MapSums":
+        weights, squares = self.weights + other.weights, self.squares + other.squares
+        return MapSums(self.count + other.count, weights, squares, self.uniform)
+
+    @property
+    def mean(self) -> Float[Tensor, "L H T T"]:
+        """The attention map, averaged over the sequences."""
+        return self.weights / self.count
+
+    @property
+    def departure(self) -> Float[Tensor, "L H"]:
+        """Σ_ij (p − u)², averaged over the sequences: how far a head is from uniform."""
+        squares = self.squares - 2 * (self.weights * self.uniform).sum(dim=(-2, -1))
+        return squares / self.count + self.uniform.square().sum()
+
+    @property
+    def departure_of_mean(self) -> Float[Tensor, "L H"]:
+        """Σ_ij (mean p − u)²: what of it the position alone explains."""
+        return (self.mean - self.uniform).square().sum(dim=(-2, -1))
+
+
+def map_sums(blocks: list[Rows], mask: Tensor | None) -> dict[int, MapSums]:
+    """The maps of one layer, apart for each length; a sequence's own tokens are cut out, whichever side is padded."""
+    sums: dict[int, MapSums] = {}
+    for chosen, start, length in spans(blocks[0].weights, mask):
+        if length > LONGEST_MAP:
+            continue
+        span = slice(start, start + length)
+        parts = [rows.weights64[chosen, :, :, span] for rows in blocks]
+        weights = (torch.cat(parts, dim=2) if len(parts) > 1 else parts[0])[:, :, span]  # (n, H, T, T)
+        squares = torch.linalg.vector_norm(weights, dim=(2, 3)).square().sum(dim=0)
+        uniform = torch.full((length, length), 1 / length, dtype=torch.float64)
+        part = MapSums(len(weights), weights.sum(dim=0)[None].cpu(), squares[None].cpu(), uniform)
+        sums[length] = sums[length] + part if length in sums else part
+    return sums
+
+
+def layered(maps: list[dict[int, MapSums]]) -> dict[int, MapSums]:
+    """The sums of the layers, one on another."""
+    stacked = {}
+    for T, first in maps[0].items():
+        weights, squares = (torch.cat([getattr(m[T], name) for m in maps]) for name in ("weights", "squares"))
+        stacked[T] = MapSums(first.count, weights, squares, first.uniform)
+    return stacked
+
+
+def spans(weights: Tensor, mask: Tensor | None) -> Iterator[tuple[Tensor | slice, int, int]]:
+    """The sequences that stand in the same columns: which ones, the first column, and how many."""
+    if mask is None:
+        yield slice(None), 0, weights.shape[-1]
+        return
+    places = torch.stack([mask.int().argmax(dim=1), mask.sum(dim=1)], dim=1)
+    for place in places.unique(dim=0):
+        yield (places == place).all(dim=1).nonzero()[:, 0], int(place[0]), int(place[1])
