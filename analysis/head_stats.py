@@ -84,9 +84,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m analysis.head_stats", description=__doc__.splitlines()[0])
-    p.add_argument(
-        "--checkpoint", default=CHECKPOINT, help="a checkpoint folder, or a bare state dict"
-    )
+    p.add_argument("--checkpoint", default=CHECKPOINT, help="a checkpoint folder, or a bare state dict")
     p.add_argument("--out", help="where the tables and the report go (default: reports/<checkpoint name>)")
     p.add_argument(
         "--split", choices=["test", "exhaustive"], default="test", help="the test sequences, or all there are"
@@ -149,7 +147,7 @@ def draw(folder: Path, stats: HeadStats, long: pd.DataFrame, histograms: pd.Data
     plots.save(plots.statistic_grid(long), figures / "statistics")
     for T, sums in stats.maps.items():
         suffix = "" if len(stats.maps) == 1 else f"_{T}"
-        plots.save(plots.attention_grid(sums.mean.numpy()), figures / f"mean_attention{suffix}")
+        plots.save(plots.attention_grid(sums.mean.numpy(), uniform=1 / T), figures / f"mean_attention{suffix}")
     for statistic in ("entropy", "max_weight", "distance"):
         plots.save(plots.distribution(histograms, statistic), figures / f"distribution_{statistic}")
     classes = [group for group in long["group"].unique() if group.startswith("label=")]

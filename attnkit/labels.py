@@ -126,3 +126,14 @@ def words_and_unit(statistic: str) -> str:
 def group_words(group: str) -> str:
     """The name of a group of sequences for a legend: "label=majority" is "label: majority"."""
     return "all sequences" if group == "all" else group.replace("=", ": ", 1)
+
+
+def number(value: float) -> str:
+    """Three digits that matter, short enough for a cell of a table or a heat map."""
+    if value == 0:
+        return "0"
+    if abs(value) < 0.001:
+        text = f"{value:.0e}"
+    else:
+        text = f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:#.3g}".rstrip(".")
+    return text.replace("-", "−")

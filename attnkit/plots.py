@@ -21,7 +21,7 @@ from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
 
 from attnkit.files import staged
-from attnkit.labels import group_words, unit, words, words_and_unit
+from attnkit.labels import group_words, number, unit, words, words_and_unit
 from attnkit.maps import attention_grid, attention_map
 from attnkit.style import (
     FAINT,
@@ -225,15 +225,6 @@ def cell_colours(values: np.ndarray, reference: float | None) -> dict[str, Any]:
     low, high = np.nanmin(values), np.nanmax(values)
     least = max(0.01 * abs(high), 1e-9)  # rounding is not worth a colour
     return {"vmin": low - max(least - (high - low), 0), "vmax": high, "cmap": SEQUENTIAL}
-
-
-def number(value: float) -> str:
-    """Three digits that matter, short enough for a cell."""
-    if value == 0:
-        return "0"
-    if not 0.001 <= abs(value) < 1000:
-        return f"{value:.0e}" if abs(value) < 1 else f"{value:,.0f}"
-    return f"{value:#.3g}".rstrip(".")
 
 
 def save(figure: Figure, path: str | Path) -> tuple[Path, Path]:
