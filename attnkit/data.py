@@ -67,7 +67,7 @@ class Dataset:
     """Sequences that are read a batch at a time, so that memory does not grow with their number."""
 
     name: str  # what run.json calls it
-    size: int  # sequences in all
+    size: int | None  # sequences in all; None where only reading them tells
     population: bool  # True if these are all sequences there are: then there is no sampling error
     batches: Callable[[int], Iterator[Batch]]  # batch size -> the batches, in a fixed order
 
@@ -91,20 +91,22 @@ def task_dataset(task: Task, config: DataConfig, split: str) -> Dataset:
 
 
 def encode(text: str, vocab: Sequence[str], max_len: int) -> Int[Tensor, "T"]:
-    """Turn a typed sequence into token ids, one character a token.
+    """Turn a typed sequence into token ids.
 
-    Raises ValueError, in words for the person who typed it, for an empty sequence, one longer than
-    `max_len`, or a character that is no token; positions are counted from 1.
+    One character is one token; where the vocabulary has longer tokens they are set apart by spaces. Raises
+    ValueError, in words for the person who typed it, for an empty sequence, one longer than `max_len`, or a token
+    that is not in the vocabulary; positions are counted from 1.
     """
-    if not text:
-        raise ValueError(f"the sequence is empty; type 1 to {max_len} of the characters {show(vocab)}")
+    word, tokens = ("character", list(text)) if all(len(t) == 1 for t in vocab) else ("token", text.split())
+    if not tokens:
+        raise ValueError(f"the sequence is empty; type 1 to {max_len} of the {word}s {show(vocab)}")
     ids = {token: i for i, token in enumerate(vocab)}
-    for position, character in enumerate(text, start=1):
-        if character not in ids:
-            raise ValueError(f"character {character!r} at position {position} is not in the vocabulary {show(vocab)}")
-    if len(text) > max_len:
-        raise ValueError(f"{len(text)} tokens; this checkpoint takes at most {max_len}")
-    return torch.tensor([ids[character] for character in text])
+    for position, token in enumerate(tokens, start=1):
+        if token not in ids:
+            raise ValueError(f"{word} {token!r} at position {position} is not in the vocabulary {show(vocab)}")
+    if len(tokens) > max_len:
+        raise ValueError(f"{len(tokens)} tokens; this checkpoint takes at most {max_len}")
+    return torch.tensor([ids[token] for token in tokens])
 
 
 def show(vocab: Sequence[str]) -> str:

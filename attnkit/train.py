@@ -228,7 +228,7 @@ def measure(model: TinyTransformer, task: Task, data: DataConfig) -> dict[str, f
     for split in ("test", "exhaustive") if enumerable(task, data.length) else ("test",):
         dataset = task_dataset(task, data, split)
         loss, accuracy = evaluate(model, dataset.batches(AT_A_TIME))
-        results |= {f"{split}_loss": loss, f"{split}_accuracy": accuracy, f"{split}_sequences": dataset.size}
+        results |= {f"{split}_loss": loss, f"{split}_accuracy": accuracy, f"{split}_sequences": dataset.size or 0}
     return results
 
 
