@@ -9,6 +9,7 @@ import json
 import os
 import pickle
 import platform
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
@@ -63,7 +64,11 @@ class Checkpoint:
 
 
 def save_checkpoint(
-    folder: str | Path, model: TinyTransformer, info: Checkpoint, history: Sequence[Mapping[str, float]], card: str
+    folder: str | Path,
+    model: TinyTransformer,
+    info: Checkpoint,
+    history: Sequence[Mapping[str, int | float]],
+    card: str,
 ) -> Path:
     """Write the folder, whole or not at all; files of other names in it are left alone.
 
@@ -181,7 +186,9 @@ def read_weights(file: Path) -> dict[str, Tensor]:
         if file.suffix == ".safetensors":
             weights = load_file(file)
         else:
-            weights = torch.load(file, map_location="cpu", weights_only=True)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what torch finds odd about a file is refused below
+                weights = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise ValueError(
             f"{file}: refused, it is damaged or holds more than weights (such a file can run code)"

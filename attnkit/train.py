@@ -222,9 +222,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def measure(model: TinyTransformer, task: Task, data: DataConfig) -> dict[str, float]:
+def measure(model: TinyTransformer, task: Task, data: DataConfig) -> dict[str, int | float]:
     """Loss and accuracy on the test sequences and, where they can be enumerated, on all that there are."""
-    results: dict[str, float] = {}
+    results: dict[str, int | float] = {}
     for split in ("test", "exhaustive") if enumerable(task, data.length) else ("test",):
         dataset = task_dataset(task, data, split)
         loss, accuracy = evaluate(model, dataset.batches(AT_A_TIME))
@@ -245,7 +245,7 @@ def save(out: Path, model: TinyTransformer, info: Checkpoint, history: Sequence[
     return save_checkpoint(out, model, info, [asdict(epoch) for epoch in history], card)
 
 
-def in_words(results: Mapping[str, float]) -> list[str]:
+def in_words(results: Mapping[str, int | float]) -> list[str]:
     """One sentence per result."""
     if not results:
         return []

@@ -1,0 +1,47 @@
+"""What the tests share. The tensors here are small: one thread is enough, and more would wait for each other."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported, and for the commands that tests start
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from attnkit import TinyTransformer, load_checkpoint
+from attnkit.checkpoint import Checkpoint, save_checkpoint
+from attnkit.model import ModelConfig
+
+DATA = Path(__file__).parent / "data"
+
+
+@pytest.fixture(autouse=True)
+def same_random_numbers():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def article_model():
+    """The article's trained model, from its recorded weights; shared, so not to be changed."""
+    return load_checkpoint(DATA / "weights.safetensors").requires_grad_(False)
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """A folder with a fresh, odd-sized, untrained model."""
+    config = ModelConfig(vocab_size=2, d_model=15, n_heads=3, d_ff=7, n_layers=2, max_len=11)
+    model = TinyTransformer.from_config(config)
+    return save_checkpoint(tmp_path / "fresh", model, Checkpoint(config), [{"epoch": 1}], "# a card\n")
+
+
+@pytest.fixture
+def uniform_checkpoint(tmp_path):
+    """A folder with a model of the article's sizes that attends uniformly: no query meets any key."""
+    config = ModelConfig(vocab_size=2, d_model=32, n_heads=4, d_ff=64, n_layers=2, max_len=16)
+    model = TinyTransformer.from_config(config).requires_grad_(False)
+    for layer in model.layers:
+        for projection in (layer.attn.W_q, layer.attn.W_k):
+            projection.weight.zero_()
+            projection.bias.zero_()
+    return save_checkpoint(tmp_path / "uniform", model, Checkpoint(config), [], "# uniform\n")
