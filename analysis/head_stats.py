@@ -1,30 +1,27 @@
 """What does each head do, over the whole set?
 
-    python -m analysis.head_stats [--split exhaustive]
+    python -m analysis.head_stats [--split exhaustive | --data FILE]
 
-runs a checkpoint over its test sequences, or over all sequences there are, and writes tables, figures and a page.
+runs a checkpoint over its test sequences, over all sequences there are or over your own, and writes tables, figures
+and a page that tells what they say.
 """
 
 import argparse
-import hashlib
-import json
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from analysis.report import write_report
-from attnkit import plots
-from attnkit.checkpoint import Checkpoint, known_task, load_checkpoint, read_checkpoint, versions
-from attnkit.cli import CHECKPOINT, PROJECT, pick_device, positive_int, progress, run
-from attnkit.data import task_dataset
+from analysis.subject import Subject, open_subject, parser, write_json
+from attnkit import cli, plots
+from attnkit.differences import difference_frame
 from attnkit.files import staged
 from attnkit.headstats import HeadStats, collect
-from attnkit.measures import Measure, applicable
+from attnkit.measures import applicable
+from attnkit.store import Store, collect_in_shards
 from attnkit.tables import (
     accuracy_and_loss,
     dictionary_frame,
@@ -33,75 +30,82 @@ from attnkit.tables import (
     offset_profile_frame,
     wide_frame,
 )
+from attnkit.train import new_model
 
 UNIFORM = 0.99  # normalised entropy from which a head is uniform within 1 %
+DISTRIBUTIONS = ("entropy_normalized", "max_weight", "distance", "selectivity")  # drawn; the tables have them all
 
 
 def main(argv: list[str] | None = None) -> None:
-    args = parser().parse_args(argv)
-    checkpoint = Path(args.checkpoint)
-    out = Path(args.out) if args.out else PROJECT / "reports" / checkpoint.resolve().stem
-    info = read_checkpoint(checkpoint)
-    device = pick_device(args.device)
-    model = load_checkpoint(checkpoint, device)
-    dataset = task_dataset(known_task(info), info.data, args.split)
+    args = parse(argv)
+    subject = open_subject(args)
+    store = Store(
+        subject.out / ".unfinished", subject.identity() | {"per_sequence": args.per_sequence}, resume=args.resume
+    )
 
     started = time.perf_counter()
-    stats = collect(
-        model,
-        dataset,
-        info.task.vocab,
-        batch_size=args.batch_size,
-        progress=lambda batches: progress(batches, total=-(-dataset.size // args.batch_size), unit="batch"),
-    )
+    try:
+        stats = collect_in_shards(
+            subject.model, subject.batches(), subject.info.task.vocab, store, per_sequence=args.per_sequence
+        )
+    except KeyboardInterrupt as stop:
+        stop.args = (f"interrupted; the finished part is kept: go on with --resume --out {subject.out}",)
+        raise
     seconds = time.perf_counter() - started
+    untrained = measure_untrained(subject) if args.baseline else None
 
-    with staged(out, last="run.json") as folder:
-        tables = make_tables(stats, applicable(info.task.vocab), info.task.classes, population=dataset.population)
-        record = {
-            "checkpoint": str(checkpoint),
-            "checkpoint_sha256": sha256(checkpoint / "model.safetensors" if checkpoint.is_dir() else checkpoint),
-            "data": dataset.name,
-            "split": args.split,
-            "population": dataset.population,
+    with staged(subject.out, last="run.json") as folder:
+        tables = make_tables(subject, stats, untrained)
+        write_tables(folder, tables, stats)
+        if args.per_sequence:
+            store.write_per_sequence(folder / "per_sequence.parquet")
+        accuracy, loss = accuracy_and_loss(stats)
+        warnings = warn(tables["head_stats_long"])
+        record = subject.record() | {
             "sequences": stats.count,
             "seconds": seconds,
             "sequences_per_second": stats.count / seconds,
-            "batch_size": args.batch_size,
-            "device": str(device),
-            "versions": versions(),
-            **describe(info, stats, tables["head_stats_long"]),
+            "accuracy": accuracy,
+            "loss": loss,
+            "warnings": warnings,
         }
-        write_tables(folder, tables, stats)
         write_json(folder / "run.json", record)
-        draw(folder, stats, tables["head_stats_long"], tables["histograms"])
+        draw(folder / "figures", tables, stats)
         write_report(folder)
+    store.clear()
+
     print(f"{stats.count:,} sequences in {seconds:.1f} s, {stats.count / seconds:,.0f} a second")
-    for warning in record["warnings"]:
+    for warning in warnings:
         print(f"warning: {warning}")
-    print(f"report: {out / 'report.html'}")
+    print(f"report: {subject.out / 'report.html'}")
 
 
-def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(prog="python -m analysis.head_stats", description=__doc__.splitlines()[0])
-    p.add_argument("--checkpoint", default=CHECKPOINT, help="a checkpoint folder, or a bare state dict")
-    p.add_argument("--out", help="where the tables and the report go (default: reports/<checkpoint name>)")
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    p = parser("analysis.head_stats", "What does each head do, over the whole set?")
+    p.add_argument("--baseline", choices=["untrained"], help="also measure a fresh model of the same architecture")
     p.add_argument(
-        "--split", choices=["test", "exhaustive"], default="test", help="the test sequences, or all there are"
+        "--per-sequence", action="store_true", help="also write every sequence's values, per_sequence.parquet"
     )
-    p.add_argument("--batch-size", type=positive_int, default=512, help="sequences per forward pass; changes no number")
-    p.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps")
-    return p
+    p.add_argument("--resume", action="store_true", help="go on with an interrupted run of the same --out")
+    return p.parse_args(argv)
 
 
-def make_tables(
-    stats: HeadStats, measures: dict[str, Measure], classes: list[str], *, population: bool
-) -> dict[str, pd.DataFrame]:
+def measure_untrained(subject: Subject) -> HeadStats:
+    """The same statistics of the same architecture with fresh weights (seed 0)."""
+    device = next(subject.model.parameters()).device
+    fresh = new_model(subject.info.model, seed=0).to(device).eval()
+    return collect(fresh, subject.batches(), subject.info.task.vocab)
+
+
+def make_tables(subject: Subject, stats: HeadStats, untrained: HeadStats | None) -> dict[str, pd.DataFrame]:
     """Every table of the output folder, by its file name."""
-    long = long_frame(stats, measures, classes, population=population)
+    measures, classes = applicable(subject.info.task.vocab), subject.info.task.classes
+    population = subject.dataset.population
+    long = long_frame(stats, measures, classes, population=population, untrained=untrained)
     return {
         "head_stats": wide_frame(long),
         "head_stats_long": long,
+        "differences": difference_frame(long, population=population),
         "histograms": histogram_frame(stats, measures, classes),
         "offset_profile": offset_profile_frame(stats),
         "dictionary": dictionary_frame(measures),
@@ -114,51 +118,35 @@ def write_tables(folder: Path, tables: dict[str, pd.DataFrame], stats: HeadStats
     tables["head_stats_long"].to_parquet(folder / "head_stats_long.parquet", index=False)
     several = len(stats.maps) > 1
     maps = {f"mean_attention_{T}" if several else "mean_attention": sums.mean.numpy() for T, sums in stats.maps.items()}
-    np.savez(folder / "mean_attention.npz", **maps)
+    np.savez(folder / "mean_attention.npz", **maps)  # type: ignore[arg-type]  # the stub fears a map named allow_pickle
 
 
-def write_json(file: Path, record: dict[str, Any]) -> None:
-    file.write_text(json.dumps(record, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def describe(info: Checkpoint, stats: HeadStats, long: pd.DataFrame) -> dict[str, Any]:
-    """What the checkpoint says of itself, how it did on these sequences, and what a reader must be warned of."""
-    accuracy, loss = accuracy_and_loss(stats)
+def warn(long: pd.DataFrame) -> list[str]:
+    """What a reader must know before believing the tables."""
     flatness = long[(long["statistic"] == "entropy_normalized") & (long["group"] == "all")]["mean"]
-    warnings = []
-    if (flatness > UNIFORM).all():
-        warnings.append(
-            "Every head is uniform within 1 %, as in a model that was never trained: were the weights loaded?"
-        )
-    return {
-        "model": asdict(info.model),
-        "task": asdict(info.task),
-        "results": info.results,
-        "accuracy": accuracy,
-        "loss": loss,
-        "warnings": warnings,
-    }
+    if len(flatness) and (flatness > UNIFORM).all():
+        return ["Every head is uniform within 1 %, as in a model that was never trained: were the weights loaded?"]
+    return []
 
 
-def draw(folder: Path, stats: HeadStats, long: pd.DataFrame, histograms: pd.DataFrame) -> None:
+def draw(folder: Path, tables: dict[str, pd.DataFrame], stats: HeadStats) -> None:
     """Every figure, as PNG and SVG."""
-    figures = folder / "figures"
-    figures.mkdir()
-    plots.save(plots.statistic_grid(long), figures / "statistics")
+    folder.mkdir()
+    long, histograms = tables["head_stats_long"], tables["histograms"]
+    known = set(long["statistic"])
+    plots.save(plots.statistic_grid(long), folder / "statistics")
     for T, sums in stats.maps.items():
         suffix = "" if len(stats.maps) == 1 else f"_{T}"
-        plots.save(plots.attention_grid(sums.mean.numpy(), uniform=1 / T), figures / f"mean_attention{suffix}")
-    for statistic in ("entropy", "max_weight", "distance"):
-        plots.save(plots.distribution(histograms, statistic), figures / f"distribution_{statistic}")
+        plots.save(plots.attention_grid(sums.mean.numpy(), uniform=1 / T), folder / f"mean_attention{suffix}")
+    for statistic in known.intersection(DISTRIBUTIONS):
+        plots.save(plots.distribution(histograms, statistic), folder / f"distribution_{statistic}")
     classes = [group for group in long["group"].unique() if group.startswith("label=")]
-    for statistic in ("entropy", "selectivity"):
+    for statistic in known.intersection(DISTRIBUTIONS):
         if classes:
-            plots.save(plots.by_group(long, statistic, groups=classes), figures / f"by_class_{statistic}")
-
-
-def sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+            figure = plots.by_group(long, statistic, groups=classes).get_figure(root=True)
+            assert figure is not None  # these axes are of a figure of their own
+            plots.save(figure, folder / f"by_class_{statistic}")
 
 
 if __name__ == "__main__":
-    sys.exit(run(main))
+    sys.exit(cli.run(main))

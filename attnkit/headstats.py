@@ -7,14 +7,14 @@ grow with the data. `attnkit.tables` turns the end result into pandas frames.
 One sequence is one observation: queries of one sequence depend on each other and are never counted as such.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from attnkit.data import Batch, Dataset
+from attnkit.data import Batch
 from attnkit.histogram import Histogram
 from attnkit.meanmaps import MapSums
 from attnkit.measures import Measure, applicable
@@ -88,21 +88,21 @@ def merge(a: dict[Any, Value], b: dict[Any, Value]) -> dict[Any, Value]:
 
 def collect(
     model: TinyTransformer,
-    dataset: Dataset,
-    vocab: list[str],
+    batches: Iterable[Batch],
+    vocab: Sequence[str],
     *,
-    batch_size: int = 512,
-    progress: Callable[[Iterable[Batch]], Iterable[Batch]] = iter,
+    on_readings: Callable[[Readings], None] | None = None,
 ) -> HeadStats:
-    """Run `model` over `dataset` and return the statistics of all its heads.
+    """Run `model` over `batches` and return the statistics of all its heads.
 
-    The result does not depend on `batch_size`. Raises ValueError for a model in train mode and for attention that
-    is none: rows that do not sum to 1, weight on padding.
+    How the sequences are cut into batches changes nothing. `on_readings` is handed every batch's numbers, in order.
+    Raises ValueError as `reading.read_batch` does.
     """
-    if model.training:
-        raise ValueError("model: is in train mode; call model.eval() first")
     measures = applicable(vocab)
     stats = HeadStats(tuple(measures), model.config.max_len)
-    for batch in progress(dataset.batches(batch_size)):
-        stats = stats + HeadStats.of(read_batch(model, batch, measures), measures, model.config.max_len)
+    for batch in batches:
+        readings = read_batch(model, batch, measures)
+        if on_readings:
+            on_readings(readings)
+        stats = stats + HeadStats.of(readings, measures, model.config.max_len)
     return stats

@@ -38,7 +38,12 @@ class Readings:
 
 @torch.no_grad()
 def read_batch(model: TinyTransformer, batch: Batch, measures: dict[str, Measure]) -> Readings:
-    """Run `model` on `batch`, on the model's device, and read every attention call as it happens."""
+    """Run `model` on `batch`, on the model's device, and read every attention call as it happens.
+
+    Raises ValueError for a model in train mode, and for attention that is none: see `checked`.
+    """
+    if model.training:
+        raise ValueError("model: is in train mode; call model.eval() first")
     batch = batch.to(next(model.parameters()).device)
     reader = Reader(measures, batch.tokens, batch.mask)
     read: list[tuple[Tensor, Tensor]] = []

@@ -6,13 +6,15 @@ from operator import add
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import torch
 
 from attnkit.headstats import Cell, HeadStats
 from attnkit.histogram import Histogram
 from attnkit.measures import Measure
-from attnkit.reading import NO_LABEL
+from attnkit.reading import NO_LABEL, Readings
 
+KEYS = ["layer", "head", "statistic", "group"]
 Z95 = 1.96  # a normal 95 % interval: mean ± 1.96 standard errors
 CONSTANT = 1e-12  # a head that departs from uniform by less than this has no positional share
 
@@ -42,11 +44,17 @@ def groups(stats: HeadStats, classes: Sequence[str]) -> dict[str, Cell]:
 
 
 def long_frame(
-    stats: HeadStats, measures: dict[str, Measure], classes: Sequence[str], *, population: bool
+    stats: HeadStats,
+    measures: dict[str, Measure],
+    classes: Sequence[str],
+    *,
+    population: bool,
+    untrained: HeadStats | None = None,
 ) -> pd.DataFrame:
     """One row per layer, head, statistic and group; a statistic that is nowhere defined has none.
 
-    Over a population there is no sampling error: `sem` and the interval are left out.
+    Over a population there is no sampling error: `sem` and the interval are left out. `untrained`, the statistics of
+    a fresh model on the same sequences, adds a column of that name.
     """
     parts = []
     for group, cell in groups(stats, classes).items():
@@ -66,6 +74,9 @@ def long_frame(
     is_weight = table["statistic"].map(lambda name: name in measures and measures[name].unit == "weight")
     ratio = (table["mean"] / table["uniform"]).where(is_weight & (table["mean"] > 0) & (table["uniform"] > 0))
     table["log2_enrichment"] = np.log2(ratio)
+    if untrained is not None:
+        baseline = long_frame(untrained, measures, classes, population=population)
+        table = table.merge(baseline[[*KEYS, "mean"]].rename(columns={"mean": "untrained"}), on=KEYS, how="left")
     return table.drop(columns=["sem", "ci_low", "ci_high"]) if population else table
 
 
@@ -126,6 +137,25 @@ def offset_profile_frame(stats: HeadStats) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["layer", "head", "offset", "n", "mean"]).sort_values(
         ["layer", "head", "offset"], ignore_index=True
     )
+
+
+def per_sequence_table(readings: Readings, names: Sequence[str], first: int) -> pa.Table:
+    """One row per sequence and head: `row` (the sequence's place in the data, from `first`), `label` and `predicted`
+    as class numbers (null without a label), `loss`, `layer`, `head`, and each statistic (null where undefined)."""
+    B, layers, heads, _ = readings.values.shape
+    row, layer, head = (axis.ravel() for axis in np.indices((B, layers, heads)))
+    labels, loss = readings.labels.numpy()[row], readings.loss.numpy()[row]
+    columns = {
+        "row": pa.array(first + row),
+        "label": pa.array(labels, mask=labels == NO_LABEL),
+        "predicted": pa.array(readings.predicted.numpy()[row]),
+        "loss": pa.array(loss, mask=np.isnan(loss)),
+        "layer": pa.array(layer),
+        "head": pa.array(head),
+    }
+    values, defined = readings.values.flatten(0, 2).numpy(), readings.defined.flatten(0, 2).numpy()
+    columns |= {name: pa.array(values[:, k], mask=~defined[:, k]) for k, name in enumerate(names)}
+    return pa.table(columns)
 
 
 def dictionary_frame(measures: dict[str, Measure]) -> pd.DataFrame:

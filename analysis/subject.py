@@ -1,0 +1,104 @@
+"""What every analysis is of: a checkpoint and the sequences that it runs over, as the command line names them."""
+
+import argparse
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from attnkit import cli
+from attnkit.checkpoint import Checkpoint, known_task, load_checkpoint, read_checkpoint, versions
+from attnkit.data import Batch, Dataset, task_dataset
+from attnkit.model import TinyTransformer
+from attnkit.sequences import file_dataset
+
+
+@dataclass(frozen=True)
+class Subject:
+    checkpoint: Path
+    info: Checkpoint
+    model: TinyTransformer  # in eval mode, on the device
+    dataset: Dataset
+    split: str  # test, exhaustive or data
+    batch_size: int
+    out: Path
+
+    def batches(self) -> Iterator[Batch]:
+        """The sequences, behind a progress bar where someone looks."""
+        size = self.dataset.size
+        total = None if size is None else -(-size // self.batch_size)
+        return iter(cli.progress(self.dataset.batches(self.batch_size), total=total, unit="batch"))
+
+    def identity(self) -> dict[str, Any]:
+        """What would have to be the same for two runs to be of the same thing."""
+        weights = self.checkpoint / "model.safetensors" if self.checkpoint.is_dir() else self.checkpoint
+        data = Path(self.dataset.name)
+        return {
+            "checkpoint_sha256": sha256(weights),
+            "data": self.dataset.name,
+            "data_sha256": sha256(data) if self.split == "data" else None,
+            "batch_size": self.batch_size,
+            "versions": versions(),
+        }
+
+    def record(self) -> dict[str, Any]:
+        """What ran on what, for run.json."""
+        return {
+            "checkpoint": str(self.checkpoint),
+            "split": self.split,
+            "population": self.dataset.population,
+            "device": str(next(self.model.parameters()).device),
+            **self.identity(),
+            "model": asdict(self.info.model),
+            "task": asdict(self.info.task),
+            "results": self.info.results,
+        }
+
+
+def parser(module: str, description: str) -> argparse.ArgumentParser:
+    """A parser with the arguments that all analyses share."""
+    p = cli.parser(module, description)
+    p.add_argument("--checkpoint", type=Path, default=cli.CHECKPOINT, help="a checkpoint folder, or a bare state dict")
+    p.add_argument(
+        "--out", type=Path, default=argparse.SUPPRESS, help="output folder (default: reports/<checkpoint name>)"
+    )
+    data = p.add_mutually_exclusive_group()
+    data.add_argument(
+        "--split", choices=["test", "exhaustive"], default="test", help="the test sequences, or all there are"
+    )
+    data.add_argument(
+        "--data", metavar="FILE", default=argparse.SUPPRESS, help="your own sequences: .csv, .jsonl or .parquet"
+    )
+    p.add_argument(
+        "--batch-size", type=cli.positive_int, default=512, metavar="N", help="sequences per pass; changes no result"
+    )
+    cli.add_device(p)
+    return p
+
+
+def open_subject(args: argparse.Namespace) -> Subject:
+    """Load what the arguments name."""
+    checkpoint: Path = args.checkpoint
+    info = read_checkpoint(checkpoint)
+    if "data" in args:
+        split, dataset = "data", file_dataset(args.data, info.task.vocab, info.task.classes, info.model.max_len)
+    else:
+        split, dataset = args.split, task_dataset(known_task(info), info.data, args.split)
+    out = args.out if "out" in args else cli.PROJECT / "reports" / checkpoint.resolve().stem
+    model = load_checkpoint(checkpoint, cli.pick_device(args.device))
+    return Subject(checkpoint, info, model, dataset, split, args.batch_size, out)
+
+
+def sha256(file: Path) -> str:
+    digest = hashlib.sha256()
+    with open(file, "rb") as opened:
+        while piece := opened.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def write_json(file: Path, record: dict[str, Any]) -> None:
+    """Strict JSON: a number that JSON has no word for is a fault of ours."""
+    file.write_text(json.dumps(record, indent=2, allow_nan=False) + "\n", encoding="utf-8")
