@@ -81,33 +81,54 @@ def from_bytes(token: str) -> str:
     )
 
 
-WORDS = {
-    "entropy": "Entropy",
-    "entropy_normalized": "Normalized entropy",
-    "max_weight": "Largest weight",
-    "effective_keys": "Effective number of keys",
-    "distance": "Distance",
-    "offset": "Offset",
-    "self_weight": "Weight on the token itself",
-    "previous_weight": "Weight on the previous token",
-    "next_weight": "Weight on the next token",
-    "first_weight": "Weight on the first token",
-    "last_weight": "Weight on the last token",
-    "special_weight": "Weight on special tokens",
-    "duplicate_weight": "Weight on earlier copies",
-    "induction_weight": "Weight on what followed an earlier copy",
-    "selectivity": "Selectivity for the own token",
-    "output_norm": "Length of the output",
-    "entropy_of_mean": "Entropy of the mean map",
-    "positional_share": "Positional share",
+WORDS = {  # statistic: its name for a title, and what it says in plain words
+    "entropy": (
+        "Entropy",
+        "how widely a token spreads its attention: 0 is all on one key, the largest is evenly on all",
+    ),
+    "entropy_normalized": ("Normalized entropy", "the same as a share of the largest that is possible: 1 is uniform"),
+    "max_weight": ("Largest weight", "how much the most attended key gets"),
+    "effective_keys": ("Effective number of keys", "to how many keys, attended evenly, the row amounts"),
+    "distance": ("Distance", "how far away the head looks, on average"),
+    "offset": ("Offset", "to which side it looks: below 0 to earlier tokens, above 0 to later ones"),
+    "self_weight": ("Weight on the token itself", "how much each token attends to itself"),
+    "previous_weight": ("Weight on the previous token", "how much goes to the token just before"),
+    "next_weight": ("Weight on the next token", "how much goes to the token just after"),
+    "first_weight": ("Weight on the first token", "how much goes to the first token, where idle heads often look"),
+    "last_weight": ("Weight on the last token", "how much goes to the last token"),
+    "special_weight": ("Weight on special tokens", "how much goes to tokens that the tokenizer adds"),
+    "duplicate_weight": ("Weight on earlier copies", "how much goes to earlier copies of the token"),
+    "induction_weight": (
+        "Weight on what followed an earlier copy",
+        "how much goes to what came after an earlier copy of the token, as in copying a pattern",
+    ),
+    "selectivity": (
+        "Selectivity for the own token",
+        "whether the head tells its own token from the others: above 0 it prefers keys like the query, below 0 unlike",
+    ),
+    "output_norm": ("Length of the output", "how much the head adds to the token's representation"),
+    "entropy_of_mean": (
+        "Entropy of the mean map",
+        "how spread the head's average map is; far above the entropy, the pattern moves with the content",
+    ),
+    "positional_share": (
+        "Positional share",
+        "how much of the pattern position alone explains: 1 is a fixed pattern, near 0 one made by the content",
+    ),
 }
+TOKEN_MEANING = "how much goes to all tokens of this kind together"
 
 
 def words(statistic: str) -> str:
     """The name of a statistic for a title: "Distance", "Weight on token 1"."""
     if statistic.startswith("token_weight[") and statistic.endswith("]"):
         return "Weight on token " + readable([statistic[len("token_weight[") : -1]])[0]
-    return WORDS.get(statistic, statistic.replace("_", " ").capitalize())
+    return WORDS[statistic][0] if statistic in WORDS else statistic.replace("_", " ").capitalize()
+
+
+def meaning(statistic: str) -> str:
+    """What a statistic says, in plain words; "" for one that is unknown here."""
+    return TOKEN_MEANING if statistic.startswith("token_weight[") else WORDS.get(statistic, ("", ""))[1]
 
 
 def unit(statistic: str) -> str:

@@ -19,6 +19,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from attnkit.files import staged
 from attnkit.labels import group_words, number, unit, words, words_and_unit
@@ -85,13 +86,13 @@ def statistic_grid(frame: pd.DataFrame, *, group: str = "all") -> Figure:
     columns = 4 if H <= 8 else 3
     lines = -(-len(statistics) // columns)
     width, height = min(max(2.5, 0.36 * H), 4.2), min(max(0.8, 0.36 * L), 4.2)
-    figure = new_figure(columns * (width + 0.3), lines * (height + 0.8), "constrained")
+    figure = new_figure(columns * (width + 0.3), lines * (height + 0.85), ConstrainedLayoutEngine(h_pad=0.1))
     panels = list(figure.subplots(lines, columns, squeeze=False).flat)
     written = H <= 8
     for ax, statistic in zip(panels, statistics, strict=False):
         rows = select(frame, statistic, group)
         uniform = same_for_all(rows["uniform"])
-        draw_cells(ax, layer_by_head(rows), uniform, size=7 if written else None)
+        draw_cells(ax, layer_by_head(rows), uniform, size=7.0 if written else None)
         dress(ax, title=words_and_unit(statistic))
         ax.title.set_size(9)
         ax.tick_params(labelsize=7)

@@ -1,0 +1,350 @@
+"""Tables and figures of an output folder, told on one page that stands by itself.
+
+    python -m analysis.report reports/majority
+
+A page is a list of sections, and a section is a function of the folder that gives None where what it tells of is
+not there. To add one: write the function, add it to `SECTIONS`. `report.html` lays any section out.
+"""
+
+import base64
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from analysis.findings import Finding, find
+from attnkit.labels import group_words, meaning, number, words, words_and_unit
+
+TEXT_COLUMNS = {"statistic", "group", "group_a", "group_b", "definition", "unit", "defined_on"}
+LARGEST_SVG = 300_000  # bytes; a figure of many marks is smaller as PNG
+
+FIGURES = {  # the beginning of a file's name: a title, and what to see
+    "statistics": (
+        "Every statistic of every head",
+        "Each panel is one statistic, its rows are layers, its columns heads. White is what uniform attention would "
+        "give, red is more, blue is less: coloured cells are heads that do something in particular.",
+    ),
+    "mean_attention": (
+        "The mean map of every head",
+        "Row: the position that looks (query); column: the position looked at (key). White is the weight of uniform "
+        "attention. Stripes and diagonals that remain after averaging come from position; what depends on the "
+        "content averages out.",
+    ),
+    "distribution": (
+        "How sequences differ",
+        "One value for each sequence, a row for each head, every row scaled to its own peak. A narrow peak: the head "
+        "does the same on every sequence. Several peaks: it tells kinds of sequences apart.",
+    ),
+    "by_class": (
+        "Class by class",
+        "Where the marks of one head stand apart, it attends differently when the answer is different. Grey strokes "
+        "are what uniform attention would give on the same sequences.",
+    ),
+}
+SUBSCRIPT = re.compile(r"(?<![A-Za-z])(Σ|p|n|x|K|W|max)_(\{[^}]*\}|[A-Za-z0-9]+)")
+
+
+@dataclass(frozen=True)
+class Picture:
+    title: str
+    text: str
+    images: Sequence[tuple[str, str]]  # what each shows, and a data URI: the page needs no other file
+
+
+@dataclass(frozen=True)
+class Cell:
+    text: str
+    value: float | None = None  # what it is sorted by, where it is a number
+    tint: float = 0.0  # −1 (much less than uniform attention) to 1 (much more)
+
+
+@dataclass(frozen=True)
+class Table:
+    caption: str
+    columns: Sequence[tuple[str, str]]  # heading, explanation
+    rows: Sequence[Sequence[Cell]]
+    headings: int  # how many columns from the left name the row
+    reference: Sequence[str] | None = None  # a row that stays on top: uniform attention
+
+
+@dataclass(frozen=True)
+class Section:
+    anchor: str
+    title: str
+    text: str = ""
+    findings: Sequence[Finding] = ()
+    pictures: Sequence[Picture] = ()
+    table: Table | None = None
+    facts: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True)
+class Folder:
+    """What stands in an output folder. A table that is not there is None."""
+
+    path: Path
+    run: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, path: Path) -> "Folder":
+        file = path / "run.json"
+        if not file.is_file():
+            raise FileNotFoundError(f"{path}: has no run.json; `python -m analysis.head_stats --out {path}` makes one")
+        return cls(path, json.loads(file.read_text(encoding="utf-8")))
+
+    def table(self, name: str) -> pd.DataFrame | None:
+        """Tokens and classes may be called NA or null: only an empty number is a missing one."""
+        file = self.path / f"{name}.csv"
+        if not file.is_file():
+            return None
+        columns = pd.read_csv(file, nrows=0).columns
+        missing = {column: [""] for column in columns if column not in TEXT_COLUMNS}
+        text = {column: str for column in columns if column in TEXT_COLUMNS}
+        return pd.read_csv(file, keep_default_na=False, na_values=missing, dtype=text)
+
+    @cached_property
+    def long(self) -> pd.DataFrame | None:
+        return self.table("head_stats_long")
+
+    @cached_property
+    def task(self) -> dict[str, Any]:
+        return self.run.get("task") or {}
+
+
+def write_report(out: Path) -> Path:
+    """Write `out`/report.html from what stands in the folder, and return its path.
+
+    The page is complete or not there. Raises FileNotFoundError where there is no run.json.
+    """
+    folder = Folder.open(Path(out))
+    sections = [section for make in SECTIONS if (section := make(folder))]
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["formula"] = formula
+    page = environment.get_template("report.html").render(
+        title=title(folder), lead=lead(folder), warnings=folder.run.get("warnings") or [], sections=sections
+    )
+    report, staged = folder.path / "report.html", folder.path / f".report.{os.getpid()}.html"
+    try:
+        staged.write_text(page, encoding="utf-8")
+        os.replace(staged, report)
+    finally:
+        staged.unlink(missing_ok=True)
+    return report
+
+
+def formula(text: str) -> Markup:
+    """p_ij and x_{j−1} with their subscripts set low."""
+    return Markup(SUBSCRIPT.sub(lambda m: f"{m[1]}<sub>{m[2].strip('{}')}</sub>", str(escape(text))))
+
+
+def title(folder: Folder) -> str:
+    name = Path(str(folder.run.get("checkpoint", folder.path))).name or "the model"
+    heads = None if folder.long is None else len(folder.long[["layer", "head"]].drop_duplicates())
+    return f"What the {heads} attention heads of {name} do" if heads else f"What the attention heads of {name} do"
+
+
+def lead(folder: Folder) -> list[str]:
+    """The first sentences: what was run on what, how well it did, and by which rule."""
+    run = folder.run
+    n = run.get("sequences")
+    sentences = [f"Every head was measured on {run['data']}." if "data" in run else ""]
+    if run.get("accuracy") is not None and n:
+        sentences.append(f"The model answers {right(run['accuracy'], n)}.")
+    if run.get("population"):
+        sentences.append("These are all sequences there are, so the numbers carry no sampling error.")
+    if folder.task.get("rule"):
+        sentences.append(f"The task: {folder.task['rule']}")
+    return [sentence for sentence in sentences if sentence]
+
+
+def right(accuracy: float, n: int) -> str:
+    """Never 100 % where one answer is wrong."""
+    correct = round(accuracy * n)
+    return f"all {n:,} right" if correct == n else f"{correct:,} of {n:,} right ({percent(accuracy)})"
+
+
+def percent(share: float) -> str:
+    digits = next((d for d in range(1, 7) if share in (0, 1) or 0 < round(100 * share, d) < 100), 7)
+    return f"{100 * share:.{0 if share in (0, 1) else digits}f}\N{NO-BREAK SPACE}%"
+
+
+# ---------------------------------------------------------------- the sections, in their order
+
+
+def what_stands_out(folder: Folder) -> Section | None:
+    if folder.long is None:
+        return None
+    found = find(folder.long, folder.table("differences"))
+    return Section("findings", "What stands out", findings=found) if found else None
+
+
+def how_to_read(folder: Folder) -> Section | None:
+    if folder.long is None:
+        return None
+    return Section(
+        "reading",
+        "How to read the numbers",
+        "In every layer several heads run side by side. For each token (the query) a head divides a weight of 1 among "
+        "all tokens (the keys), and so says where that token looks. A statistic turns one such row of weights into "
+        "one number; it is averaged over the rows of a sequence, then over sequences, so that every sequence counts "
+        "once. The measure of everything is uniform attention, which looks everywhere alike, about as a "
+        "head does before training. Layers and heads are counted from 0.",
+    )
+
+
+def figures(folder: Folder) -> Section | None:
+    """Files whose names begin alike are one figure; those of other names follow, each by itself."""
+    names = sorted(file.stem for file in (folder.path / "figures").glob("*.png"))
+    kinds = {name: next((kind for kind in FIGURES if name.startswith(kind)), name) for name in names}
+    pictures = []
+    for kind in dict.fromkeys([*FIGURES, *kinds.values()]):
+        title, text = FIGURES.get(kind, (in_words(kind).capitalize(), ""))
+        images = [(in_words(name), image(folder.path / "figures" / name)) for name in names if kinds[name] == kind]
+        if images:
+            pictures.append(Picture(title, text, images))
+    return Section("figures", "Figures", pictures=pictures) if pictures else None
+
+
+def image(path: Path) -> str:
+    """Of `path`.svg and `path`.png the sharp one, unless it is large, as a data URI."""
+    png, svg = path.with_name(path.name + ".png"), path.with_name(path.name + ".svg")
+    use_svg = svg.is_file() and svg.stat().st_size <= LARGEST_SVG
+    kind, content = ("svg+xml", svg.read_bytes()) if use_svg else ("png", png.read_bytes())
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def all_heads(folder: Folder) -> Section | None:
+    """One row per head, each statistic's mean over all sequences; coloured as the heat maps are."""
+    if folder.long is None:
+        return None
+    rows = folder.long[folder.long["group"] == "all"]
+    statistics = list(rows["statistic"].unique())
+    mean = rows.pivot(index=["layer", "head"], columns="statistic", values="mean")[statistics]
+    uniform = rows.groupby("statistic")["uniform"].mean()[statistics].to_numpy()
+    departure = mean.to_numpy() - uniform
+    reach = np.maximum(np.nanmax(abs(departure), axis=0, initial=1e-3), np.nan_to_num(0.1 * abs(uniform)))
+    body = [
+        [Cell(str(layer), layer), Cell(str(head), head), *map(value_cell, values, tints)]
+        for (layer, head), values, tints in zip(mean.index.tolist(), mean.to_numpy(), departure / reach, strict=True)
+    ]
+    reference = [number(value) if np.isfinite(value) else "" for value in uniform]
+    dictionary = folder.table("dictionary")
+    definitions = (
+        {} if dictionary is None else dict(zip(dictionary["statistic"], dictionary["definition"], strict=True))
+    )
+    columns = [("Layer", ""), ("Head", "")] + [(words_and_unit(s), definitions.get(s, "")) for s in statistics]
+    return Section(
+        "heads",
+        "Every head",
+        "Means over all sequences. Press a heading to sort by it. Red cells are above uniform attention, blue ones "
+        "below.",
+        table=Table("Mean of every statistic, by head", columns, body, headings=2, reference=reference),
+    )
+
+
+def value_cell(value: float, tint: float) -> Cell:
+    if np.isnan(value):
+        return Cell("–")
+    return Cell(number(value), float(value), 0.0 if np.isnan(tint) else round(float(tint), 2))
+
+
+def dictionary(folder: Folder) -> Section | None:
+    table = folder.table("dictionary")
+    if table is None:
+        return None
+    columns = ["definition", "unit", "defined_on", "uniform", "statistic"]
+    texts = zip(*(table[column].fillna("").astype(str) for column in columns), strict=True)
+    body = [
+        [Cell(words(row[-1])), Cell(meaning(row[-1])), *(Cell("" if text == "none" else text) for text in row)]
+        for row in texts
+    ]
+    headings = [
+        "Statistic",
+        "What it says",
+        "Definition",
+        "Unit",
+        "Counted on",
+        "Under uniform attention",
+        "In the tables",
+    ]
+    return Section(
+        "dictionary",
+        "What each number means",
+        "p_ij is the attention weight of query i on key j. The query sees n_i keys, the set K_i, of T tokens; x_j is "
+        "the token at position j, counted from 0. Logarithms are natural.",
+        table=Table("The data dictionary", [(heading, "") for heading in headings], body, headings=1),
+    )
+
+
+def provenance(folder: Folder) -> Section:
+    run, results = folder.run, folder.run.get("results") or {}
+    known = [
+        ("Checkpoint", run.get("checkpoint")),
+        ("SHA-256 of its weights", run.get("checkpoint_sha256")),
+        ("Model", describe(run.get("model") or {})),
+        ("Task", folder.task.get("name")),
+        ("Classes", ", ".join(map(str, folder.task.get("classes") or []))),
+        ("Data", run.get("data")),
+        ("Sequences", f"{run['sequences']:,}" if "sequences" in run else None),
+        ("Accuracy", right(run["accuracy"], run["sequences"]) if run.get("accuracy") is not None else None),
+        ("Loss", f"{run['loss']:.4g} nats" if run.get("loss") is not None else None),
+        ("Pass over the data", speed(run)),
+        ("Device", run.get("device")),
+        ("Versions", ", ".join(f"{name} {version}" for name, version in (run.get("versions") or {}).items())),
+        *((f"In its own record: {in_words(key)}", percent(value)) for key, value in results.items() if is_share(value)),
+        ("Groups in the tables", groups(folder)),
+    ]
+    facts = [(name, str(value)) for name, value in known if value]
+    text = "Beside this page stand the tables as CSV and Parquet, every figure as PNG and SVG, and run.json."
+    return Section("provenance", "Where this comes from", text, facts=facts)
+
+
+def describe(model: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in model.items())
+
+
+def speed(run: dict[str, Any]) -> str | None:
+    if run.get("seconds") is None:
+        return None
+    rate = run.get("sequences_per_second")
+    return f"{run['seconds']:.3g} s" + (f", {rate:,.0f} sequences a second" if rate else "")
+
+
+def in_words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def is_share(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+def groups(folder: Folder) -> str | None:
+    if folder.long is None:
+        return None
+    sizes = folder.long.groupby("group", sort=False)["n"].max()
+    return "; ".join(f"{group_words(str(group))} ({n:,})" for group, n in sizes.items())
+
+
+SECTIONS = [what_stands_out, how_to_read, figures, all_heads, dictionary, provenance]
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m analysis.report FOLDER")
+    print(write_report(Path(sys.argv[1])))
