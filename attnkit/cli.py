@@ -75,7 +75,7 @@ def run(main: Callable[[], None]) -> int:
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
             raise  # a fault of ours: the traceback is what helps
-        say(f"error: out of memory ({str(error).rpartition(': ')[2]})")
+        say("error: out of memory")
         return 1
     finally:
         for number, handler in before.items():
@@ -129,7 +129,7 @@ def pick_device(name: str = "auto") -> torch.device:
         return torch.device(name)
     kind = name.split(":")[0]
     if kind == "cuda" and "cuda" in usable:
-        raise UsageError(f"device: {name!r} is not there; usable are auto, {', '.join(usable)}")
+        raise UsageError(f"device: got {name!r}: there is no such one; usable are auto, {', '.join(usable)}")
     why = reason.get(kind, "no device of that name")
     raise UsageError(f"device: got {name!r}: {why}; usable are auto, {', '.join(usable)}")
 

@@ -171,7 +171,7 @@ def test_a_bare_state_dict_of_other_sizes_opens(tmp_path, suffix):
     assert info.model == model.config
     assert info.task.vocab == ["0", "1", "2", "3", "4"]
     assert info.data.length == 9
-    with pytest.raises(ValueError, match="^task: 'unknown' is not one of majority"):
+    with pytest.raises(ValueError, match=r"^task: 'unknown' is not one of majority"):
         known_task(info)
 
 

@@ -82,7 +82,7 @@ def test_a_dataset_gives_its_sequences_whatever_the_batch_size(split, whole):
 
 
 def test_an_unknown_split_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="^split: got 'all', allowed is test or exhaustive$"):
+    with pytest.raises(ValueError, match=r"^split: got 'all', allowed is test or exhaustive$"):
         task_dataset(MAJORITY, DataConfig(), "all")
 
 

@@ -19,7 +19,9 @@ SIDES = ["left", "right"]
 
 def small_model(**sizes):
     """Every size a different prime or its product, so that a swapped axis cannot pass."""
-    return TinyTransformer(**{**dict(vocab_size=5, d_model=21, n_heads=3, d_ff=13, n_layers=2, max_len=11), **sizes})
+    return TinyTransformer(
+        **{"vocab_size": 5, "d_model": 21, "n_heads": 3, "d_ff": 13, "n_layers": 2, "max_len": 11} | sizes
+    )
 
 
 @pytest.mark.parametrize("file", ["weights.safetensors", "article_state_dict.pt"])
@@ -210,7 +212,7 @@ def test_a_token_outside_the_vocabulary_is_named(wrong):
 def test_a_sequence_of_padding_alone_is_refused():
     mask = torch.tensor([[True, True], [False, False]])
 
-    with pytest.raises(ValueError, match="^mask: a sequence without any real token"):
+    with pytest.raises(ValueError, match=r"^mask: a sequence without any real token"):
         small_model().eval()(torch.zeros(2, 2, dtype=torch.int64), mask)
 
 
@@ -222,14 +224,14 @@ def test_an_empty_batch_is_no_mistake():
 
 
 def test_widths_that_heads_do_not_divide_are_refused_at_construction():
-    with pytest.raises(ValueError, match="^n_heads: d_model 10 is not divisible by 4 heads$"):
+    with pytest.raises(ValueError, match=r"^n_heads: d_model 10 is not divisible by 4 heads$"):
         small_model(d_model=10, n_heads=4)
 
 
 @pytest.mark.parametrize("name", ["vocab_size", "d_model", "n_heads", "d_ff", "n_layers", "max_len", "n_classes"])
 @pytest.mark.parametrize("value", [0, -3, True])
 def test_sizes_are_whole_numbers_of_at_least_1(name, value):
-    sizes = dict(vocab_size=2, d_model=4, n_heads=2, d_ff=3, n_layers=1, max_len=5, n_classes=2)
+    sizes = {"vocab_size": 2, "d_model": 4, "n_heads": 2, "d_ff": 3, "n_layers": 1, "max_len": 5, "n_classes": 2}
 
     with pytest.raises(ValueError, match=rf"^{name}: got {value!r}, allowed is a whole number of at least 1$"):
         ModelConfig(**{**sizes, name: value})

@@ -93,5 +93,5 @@ def test_share_seen_counts_test_sequences_that_stand_in_the_training_set():
 
 
 def test_an_unknown_task_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="^task: got 'parity', allowed is one of majority"):
+    with pytest.raises(ValueError, match=r"^task: got 'parity', allowed is one of majority"):
         get_task("parity")
