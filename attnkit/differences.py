@@ -36,15 +36,17 @@ def compare(long: pd.DataFrame, a: str, b: str) -> pd.DataFrame:
     columns = [*KEYS, "n", "mean", "std"]
     sides = [long.loc[(long["group"] == group) & (long["n"] >= LEAST), columns] for group in (a, b)]
     both = sides[0].merge(sides[1], on=KEYS, suffixes=("_a", "_b"))
-    both = both[(both["std_a"] > 0) | (both["std_b"] > 0)].reset_index(drop=True)
+    both = both[both["std_a"] ** 2 + both["std_b"] ** 2 > 0].reset_index(drop=True)
     n_a, mean_a, std_a, n_b, mean_b, std_b = (both[f"{c}_{side}"].to_numpy() for side in "ab" for c in columns[-3:])
-    error_a, error_b = std_a**2 / n_a, std_b**2 / n_b  # squared standard errors of the means
+    variance_a, variance_b = std_a**2 / n_a, std_b**2 / n_b  # of the means
+    error = np.sqrt(variance_a + variance_b)
     # Welch 1947: the degrees of freedom of a difference of means with unlike variances.
-    freedom = (error_a + error_b) ** 2 / (error_a**2 / (n_a - 1) + error_b**2 / (n_b - 1))
-    half = stats.t.ppf(0.975, freedom) * np.sqrt(error_a + error_b)
-    _, p = stats.ttest_ind_from_stats(mean_a, std_a, n_a, mean_b, std_b, n_b, equal_var=False)
-    pooled = np.sqrt(((n_a - 1) * std_a**2 + (n_b - 1) * std_b**2) / (n_a + n_b - 2))
+    share = variance_a / (variance_a + variance_b)
+    freedom = 1 / (share**2 / (n_a - 1) + (1 - share) ** 2 / (n_b - 1))
     difference = mean_a - mean_b
+    p = 2 * stats.t.sf(np.abs(difference) / error, freedom)
+    half = stats.t.ppf(0.975, freedom) * error
+    pooled = np.sqrt(((n_a - 1) * std_a**2 + (n_b - 1) * std_b**2) / (n_a + n_b - 2))
     table = both[KEYS].assign(
         group_a=a, group_b=b, n_a=n_a, n_b=n_b, difference=difference, cohens_d=difference / pooled
     )
