@@ -33,7 +33,7 @@ def attention_map(
     image = ax.imshow(weights, cmap=SEQUENTIAL, vmin=0, vmax=weights.max() if vmax is None else vmax)
     dress(ax, title=title, x="key", y="query")
     box = ax.get_window_extent()
-    ticks = token_ticks(tokens, min(box.width, box.height) / ax.figure.dpi)
+    ticks = token_ticks(tokens, float(min(box.width, box.height)) / ax.figure.dpi)
     put_ticks(ax.xaxis, ticks)
     put_ticks(ax.yaxis, ticks)
     dress_bar(ax.figure.colorbar(image, ax=ax, fraction=0.046, pad=0.03), "attention weight")

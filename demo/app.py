@@ -43,6 +43,7 @@ EXAMPLES = {  # by the names in views.near_ties
     "all": "all ones",
 }
 
+SCROLL = "() => document.querySelector('#one-head').scrollIntoView({behavior: 'smooth', block: 'nearest'})"
 HTML = Environment(loader=FileSystemLoader(HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True)
 # The semi-bold that gradio ships has a handful of letters only: the others would come from another font.
 SANS = gr.themes.LocalFont("IBM Plex Sans", weights=(400, 700))
@@ -67,22 +68,26 @@ LAUNCH: dict[str, Any] = {
 # ---------------------------------------------------------------- what the page calls
 
 
-def told(view: Callable[..., Any]) -> Callable[..., Any]:
-    """Hand the sentence of a view's ValueError to the person who asked; neither they nor the log get a traceback."""
+def told(view: Callable[..., Any], *, as_html: bool = True) -> Callable[..., Any]:
+    """Hand the sentence of a view's ValueError to the person who asked; neither they nor the log get a traceback.
+
+    The page shows it as HTML, the clients of the API as it is.
+    """
 
     @wraps(view)
     def telling(*args: Any, **kwargs: Any) -> Any:
         try:
             return view(*args, **kwargs)
         except ValueError as error:
-            raise gr.Error(escape(str(error), quote=False), print_exception=False) from None
+            sentence = escape(str(error), quote=False) if as_html else str(error)
+            raise gr.Error(sentence, print_exception=False) from None
 
     return telling
 
 
 def check(checkpoint: str, sequence: str, *others: Any) -> list[dict[str, Any]]:
     """Read the sequence before the event runs: the message then stands under the field."""
-    problem = escape(views.complaint(checkpoint, sequence), quote=False)
+    problem = views.complaint(checkpoint, sequence)
     return [gr.validate(True, ""), gr.validate(not problem, problem), *(gr.validate(True, "") for _ in others)]
 
 
@@ -167,13 +172,11 @@ def save_head(ending: str, checkpoint: str, sequence: str, scale: str, layer: in
 # ---------------------------------------------------------------- the API
 
 
-@told
 def classify(sequence: str, checkpoint: str = views.FIRST_CHOICE) -> views.Verdict:
     """Classify one sequence: its class, the probability of each class, and the counts behind it."""
     return views.verdict(views.read(checkpoint, sequence))
 
 
-@told
 def attention(sequence: str, checkpoint: str = views.FIRST_CHOICE) -> views.Maps:
     """Every head's attention on one sequence: weights[layer][head][query][key]; the weights of a query sum to 1."""
     return views.maps(views.read(checkpoint, sequence))
@@ -251,21 +254,16 @@ def build() -> gr.Blocks:
         shut.click(close, typed, [panel, layer, head, *shown], validator=check, **quiet)
         # The large figure is slower to draw: it follows the grid, so that typing never waits for it.
         grid.redraw(enlarge, selected, plot, trigger_mode="always_last", **quiet)
-        save = (HERE / "save.js").read_text("utf-8")
-        for ending, button in all_buttons.items():
-            click = button.click(partial(save_all, ending), typed, file, validator=check, **quiet)
-            click.success(None, file, None, js=save)
-        for ending, button in head_buttons.items():
-            click = button.click(partial(save_head, ending), selected, file, validator=check, **quiet)
-            click.success(None, file, None, js=save)
+        script = (HERE / "save.js").read_text("utf-8")
+        for save, inputs, buttons in ((save_all, typed, all_buttons), (save_head, selected, head_buttons)):
+            for ending, button in buttons.items():
+                click = button.click(partial(save, ending), inputs, file, validator=check, **quiet)
+                click.success(None, file, None, js=script)
 
-        gr.api(classify, api_name="classify")
-        gr.api(attention, api_name="attention")
+        gr.api(told(classify, as_html=False), api_name="classify")
+        gr.api(told(attention, as_html=False), api_name="attention")
         page.queue(max_size=64, default_concurrency_limit=2)  # two cores; who comes 65th is told to try again
     return page
-
-
-SCROLL = "() => document.querySelector('#one-head').scrollIntoView({behavior: 'smooth', block: 'nearest'})"
 
 
 def main() -> None:
@@ -273,8 +271,8 @@ def main() -> None:
     port = os.environ.get("GRADIO_SERVER_PORT", "7860")
     try:
         demo.launch(server_port=int(port), **LAUNCH)
-    except OSError:
-        sys.exit(f"port {port} is in use; choose another: GRADIO_SERVER_PORT=7861 python demo/app.py")
+    except (OSError, OverflowError):
+        sys.exit(f"port {port} is in use, or none; choose another: GRADIO_SERVER_PORT=7861 python demo/app.py")
 
 
 demo = build()

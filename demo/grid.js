@@ -5,6 +5,7 @@
 // Events: pick {layer, head} when a head is clicked; redraw when the grid has changed while a head is selected.
 // Text from outside reaches the page through textContent and fillText alone, never as HTML.
 
+const palette = props.colours.match(/.{6}/g);
 const FULL = 65535; // the integer for weight 1
 const $ = (selector) => element.querySelector(selector);
 const root = $(".attention"), layersBox = $(".layers"), tip = $(".tip");
@@ -22,7 +23,11 @@ function unpack(value) {
 }
 
 const offset = ({ layer, head }) => (layer * view.heads + head) * view.T * view.T;
-const largest = (from, count) => view.weights.subarray(from, from + count).reduce((a, b) => Math.max(a, b), 1);
+const largest = (from, count) => {
+  let top = 1; // never 0: it is divided by
+  for (let i = from; i < from + count; i++) if (view.weights[i] > top) top = view.weights[i];
+  return top;
+};
 const written = (integer) => (integer / FULL).toFixed(4);
 
 // ---------------------------------------------------------------- building
@@ -87,15 +92,16 @@ function paint() {
   $(".top").textContent = view.shared ? (common / FULL).toFixed(2) : "each head’s largest";
 }
 
-const table = Uint8Array.from(props.colours.match(/../g), (hex) => parseInt(hex, 16));
+// One opaque pixel per colour, as ImageData has them in memory: alpha, blue, green, red.
+const pixels = Uint32Array.from(palette, (hex) => {
+  const [red, green, blue] = hex.match(/../g).map((part) => parseInt(part, 16));
+  return (255 << 24) | (blue << 16) | (green << 8) | red;
+});
 
 function paintMap({ layer, head, canvas }, top) {
   const { T, weights, tokens } = view;
-  const small = new ImageData(T, T), from = offset({ layer, head });
-  for (let i = 0; i < T * T; i++) {
-    const at = 3 * Math.round((255 * weights[from + i]) / top);
-    small.data.set([table[at], table[at + 1], table[at + 2], 255], 4 * i);
-  }
+  const small = new ImageData(T, T), cells = new Uint32Array(small.data.buffer), from = offset({ layer, head });
+  for (let i = 0; i < T * T; i++) cells[i] = pixels[Math.round((255 * weights[from + i]) / top)];
   const source = new OffscreenCanvas(T, T);
   source.getContext("2d").putImageData(small, 0, 0);
 
@@ -111,7 +117,8 @@ function paintMap({ layer, head, canvas }, top) {
   context.font = `${Math.min(11, Math.max(8, cell))}px ${style.fontFamily}`;
   context.textAlign = "center";
   context.textBaseline = "middle";
-  const every = Math.ceil(8 / cell); // closer labels would run into each other
+  // Labels that would run into each other are thinned, and then are position numbers.
+  const every = cell >= 8 ? 1 : Math.ceil((context.measureText(T).width + 4) / cell);
   for (let i = 0; i < T; i += every) {
     const label = every === 1 ? tokens[i] : String(i), middle = gutter + (i + 0.5) * cell;
     context.fillText(label, middle, gutter / 2, every * cell);
@@ -171,8 +178,15 @@ function place({ canvas }, x, y) {
   tip.style.top = `${top - gap - tip.offsetHeight >= 0 ? top - gap - tip.offsetHeight : top + gap}px`;
 }
 
-$(".bar").style.background = `linear-gradient(to right, ${props.colours.match(/.{6}/g).map((c) => `#${c}`).join()})`;
-new ResizeObserver(paint).observe(root);
+let width = 0;
+function resized() {
+  if (root.clientWidth !== width) paint();
+  width = root.clientWidth;
+}
+
+$(".bar").style.background = `linear-gradient(to right, ${palette.map((colour) => `#${colour}`).join()})`;
+new ResizeObserver(resized).observe(root);
+document.fonts.ready.then(paint);
 new MutationObserver(paint).observe(document.body, { attributeFilter: ["class"] }); // light and dark
 watch("value", draw);
 draw();

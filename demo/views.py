@@ -20,8 +20,9 @@ from matplotlib.figure import Figure
 from attnkit.checkpoint import Checkpoint, load_checkpoint, read_checkpoint
 from attnkit.data import encode
 from attnkit.labels import readable
+from attnkit.maps import attention_grid, attention_map
 from attnkit.model import TinyTransformer
-from attnkit.plots import DPI, attention_grid, attention_map
+from attnkit.plots import DPI
 from attnkit.style import SEQUENTIAL
 from attnkit.tasks import MAJORITY, TASKS
 
@@ -93,7 +94,7 @@ def shelf() -> tuple[list[str], dict[str, str]]:
 def open_checkpoint(name: str) -> tuple[Checkpoint, TinyTransformer]:
     """Only by the name of a folder in checkpoints/. Raises ValueError if there is none or it does not open."""
     known = folders()
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise ValueError(f"checkpoint: got {name!r}, allowed is {' or '.join(known) or 'none: `make train` makes one'}")
     try:
         return opened(known[name])
@@ -221,6 +222,7 @@ def head_figure(reading: Reading, layer: int, head: int, *, shared_scale: bool) 
     title = f"layer {layer}, head {head}"
     figure = attention_map(reading.weights[layer, head], list(reading.sequence), title=title, vmax=strongest).figure
     assert isinstance(figure, Figure)
+    figure.set_dpi(DPI)  # sharp on a phone, too
     return figure
 
 

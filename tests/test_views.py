@@ -19,7 +19,7 @@ from attnkit import load_checkpoint
 from attnkit.checkpoint import TaskInfo
 from attnkit.data import DataConfig
 from demo import views
-from tests.site import ARTICLE, ODD, ODD_TASK, fill, write
+from tests.serving import ARTICLE, COLOURS, ODD, ODD_TASK, TORN, fill, write
 
 
 @pytest.fixture(autouse=True)
@@ -37,8 +37,8 @@ def model_says(checkpoints, name, ids):
 
 
 def test_a_reading_is_what_the_model_says(checkpoints):
-    reading = views.read("colours", "a<&a<")
-    probabilities, weights = model_says(checkpoints, "colours", [0, 1, 2, 0, 1])
+    reading = views.read(COLOURS, "a<&a<")
+    probabilities, weights = model_says(checkpoints, COLOURS, [0, 1, 2, 0, 1])
 
     assert reading.probabilities == pytest.approx(probabilities.tolist())
     assert reading.weights.shape == (2, 3, 5, 5)
@@ -60,7 +60,7 @@ def test_the_rule_answers_beside_the_model_and_a_tie_is_no_majority(checkpoints,
 
 
 def test_nothing_is_expected_where_the_rule_is_not_known():
-    assert views.verdict(views.read("colours", "a<"))["expected"] is None
+    assert views.verdict(views.read(COLOURS, "a<"))["expected"] is None
 
 
 def test_a_known_name_over_another_alphabet_is_not_the_known_task(checkpoints):
@@ -71,7 +71,7 @@ def test_a_known_name_over_another_alphabet_is_not_the_known_task(checkpoints):
 
 
 def test_packed_weights_unpack_to_the_models_in_the_order_layer_head_query_key():
-    reading = views.read("colours", "a<&a<")
+    reading = views.read(COLOURS, "a<&a<")
     packed = views.packed(reading, shared_scale=True, selected=(1, 2))
     weights = np.frombuffer(base64.b64decode(packed["weights"]), "<u2").reshape(2, 3, 5, 5) / 65535
 
@@ -119,9 +119,9 @@ def test_the_shelf_has_what_opens_and_names_what_does_not(checkpoints, tmp_path)
     (checkpoints / "notes.txt").write_text("no folder, no checkpoint")
     names, broken = views.shelf()
 
-    assert names == ["majority", "colours"]
-    assert sorted(broken) == ["empty", "torn"]
-    assert "config.json: is not JSON" in broken["torn"]
+    assert names == ["majority", COLOURS]
+    assert sorted(broken) == [TORN, "empty"]
+    assert "config.json: is not JSON" in broken[TORN]
     assert not any(str(tmp_path) in reason for reason in broken.values())
 
 
@@ -139,7 +139,7 @@ def test_an_empty_shelf_and_none_at_all_are_no_error(checkpoints, monkeypatch, t
 def test_nothing_outside_the_shelf_opens(checkpoints, name, tmp_path):
     write(tmp_path / "outside", ODD, ODD_TASK, DataConfig(), seed=3)
 
-    with pytest.raises(ValueError, match=r"^checkpoint: got .*, allowed is colours or majority or torn$"):
+    with pytest.raises(ValueError, match=r"^checkpoint: got .*, allowed is <b>torn or <i>colours or majority$"):
         views.open_checkpoint(name)
 
 
@@ -183,7 +183,7 @@ def test_an_odd_length_has_no_tie(checkpoints):
 
 
 def test_another_task_has_no_near_ties():
-    assert views.near_ties("colours") == {}
+    assert views.near_ties(COLOURS) == {}
 
 
 @given(st.integers(1, 60).flatmap(lambda length: st.tuples(st.integers(0, length), st.just(length))))
@@ -197,7 +197,7 @@ def test_spread_has_the_ones_asked_for_and_no_gap_longer_than_need_be(case):
 
 
 def test_a_random_sequence_is_one_of_the_task_and_not_always_the_same():
-    drawn = {views.random_sequence("colours") for _ in range(40)}
+    drawn = {views.random_sequence(COLOURS) for _ in range(40)}
 
     assert all(len(sequence) == 5 and set(sequence) <= set("a<&") for sequence in drawn)
     assert len(drawn) > 20  # of 243: forty draws with fewer than 21 different ones do not happen
@@ -207,7 +207,7 @@ def test_a_random_sequence_is_one_of_the_task_and_not_always_the_same():
 
 
 def test_the_large_figure_has_queries_down_and_keys_across():
-    reading = views.read("colours", "a<&a<")
+    reading = views.read(COLOURS, "a<&a<")
     figure = views.head_figure(reading, 1, 2, shared_scale=True)
     ax = figure.axes[0]
     image = ax.images[0]
@@ -219,7 +219,7 @@ def test_the_large_figure_has_queries_down_and_keys_across():
 
 
 def test_the_scale_is_common_to_all_heads_or_the_heads_own():
-    reading = views.read("colours", "a<&a<")
+    reading = views.read(COLOURS, "a<&a<")
     strongest = reading.weights.max(axis=(2, 3))
     layer, head = np.unravel_index(strongest.argmin(), strongest.shape)
     shared, own = (views.head_figure(reading, layer, head, shared_scale=s).axes[0].images[0] for s in (True, False))
@@ -240,11 +240,11 @@ def test_a_short_sequence_has_a_small_picture():
 @pytest.mark.parametrize(("layer", "head"), [(2, 0), (0, 3), (-1, 0), (0, None), ("0", 0)])
 def test_a_head_that_is_not_there_is_refused(layer, head):
     with pytest.raises(ValueError, match="allowed is layer 0 to 1, head 0 to 2"):
-        views.head_figure(views.read("colours", "a"), layer, head, shared_scale=True)
+        views.head_figure(views.read(COLOURS, "a"), layer, head, shared_scale=True)
 
 
 def test_the_csv_has_every_weight_to_the_last_bit():
-    reading = views.read("colours", "a<&a<")
+    reading = views.read(COLOURS, "a<&a<")
     rows = list(csv.DictReader(io.StringIO(views.weights_csv(reading))))
 
     assert len(rows) == 2 * 3 * 5 * 5
@@ -262,7 +262,7 @@ def test_the_csv_of_bits_keeps_its_tokens_as_text():
 
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_a_downloaded_figure_opens_as_what_its_name_says(ending):
-    figure = views.grid_figure(views.read("colours", "a<&"), shared_scale=False)
+    figure = views.grid_figure(views.read(COLOURS, "a<&"), shared_scale=False)
     file = views.download(f"attention.{ending}", figure)
     content = base64.b64decode(file["data"])
 

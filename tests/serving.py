@@ -10,9 +10,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.error import URLError
-from urllib.request import urlopen
 
+import httpx
 import torch
 
 from attnkit.checkpoint import Checkpoint, TaskInfo, save_checkpoint
@@ -35,12 +34,15 @@ ODD = ModelConfig(vocab_size=3, d_model=15, n_heads=3, d_ff=7, n_layers=2, max_l
 ODD_TASK = TaskInfo(name="colours", vocab=["a", "<", "&"], classes=["<b>red</b>", "${1+1}"], rule="<i>None</i>.")
 
 
+COLOURS, TORN = "<i>colours", "<b>torn"  # names, too, may be full of markup
+
+
 def fill(checkpoints: Path) -> Path:
     """Two checkpoints that open, with random weights, and one that does not."""
     write(checkpoints / "majority", ARTICLE, TaskInfo(), DataConfig(), seed=0)
-    write(checkpoints / "colours", ODD, ODD_TASK, DataConfig(length=5), seed=1)
-    (checkpoints / "torn").mkdir()
-    (checkpoints / "torn" / "config.json").write_text("{")
+    write(checkpoints / COLOURS, ODD, ODD_TASK, DataConfig(length=5), seed=1)
+    (checkpoints / TORN).mkdir()
+    (checkpoints / TORN / "config.json").write_text("{")
     return checkpoints
 
 
@@ -84,8 +86,8 @@ def wait_for(address: str, process: subprocess.Popen[bytes], log: Path, *, secon
         if process.poll() is not None:
             raise RuntimeError(f"the app ended at once:\n{log.read_text()}")
         try:
-            with urlopen(address, timeout=5):
-                return
-        except (URLError, ConnectionError, TimeoutError):
+            httpx.get(address, timeout=5)
+            return
+        except httpx.TransportError:
             time.sleep(0.1)
     raise TimeoutError(f"no answer from {address} in {seconds} s:\n{log.read_text()}")

@@ -1,0 +1,68 @@
+"""Draw the pictures of the README in a real Chromium: `python -m docs.screenshots`.
+
+One function a picture; each is handed a browser and writes one file beside this one.
+"""
+
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.serving import CHROMIUM, CHROMIUM_ARGS, ROOT, serve
+
+HERE = Path(__file__).parent
+
+
+def open_app(browser: Browser, address: str, theme: str, **window: int) -> Page:
+    """The page of a sequence on the edge of the rule, with everything drawn."""
+    page = browser.new_page(viewport={"width": window["width"], "height": window["height"]})
+    page.goto(f"{address}/?__theme={theme}")
+    page.locator(".attention[data-drawn]").wait_for()
+    page.evaluate("document.fonts.ready")
+    return page
+
+
+def app(browser: Browser, address: str) -> Path:
+    """The app on a laptop, the pointer on a cell."""
+    page = open_app(browser, address, "light", width=1280, height=760)
+    page.locator(".head canvas").nth(6).hover(position={"x": 92, "y": 115})
+    return shoot(page, "app.png")
+
+
+def app_dark(browser: Browser, address: str) -> Path:
+    """The same in the dark, with one head large."""
+    page = open_app(browser, address, "dark", width=1280, height=1200)
+    page.locator(".head").nth(5).click()
+    page.locator("#one-head img").wait_for()
+    page.mouse.move(2, 2)
+    return shoot(page, "app-dark.png")
+
+
+def app_phone(browser: Browser, address: str) -> Path:
+    return shoot(open_app(browser, address, "light", width=390, height=844), "app-phone.png")
+
+
+def shoot(page: Page, name: str) -> Path:
+    page.wait_for_timeout(300)  # what fades in has done so
+    page.screenshot(path=HERE / name)
+    page.close()
+    return HERE / name
+
+
+PICTURES: list[Callable[[Browser, str], Path]] = [app, app_dark, app_phone]
+
+
+def main() -> None:
+    if not CHROMIUM:
+        sys.exit("no chromium on this machine: the pictures need one")
+    with tempfile.TemporaryDirectory() as logs, serve(ROOT, Path(logs) / "app.log") as address, sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGS)
+        for picture in PICTURES:
+            print(picture(browser, address))
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""The app through its API: typed answers, sentences for mistakes, and nothing that is not meant to be given."""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+
+from attnkit import load_checkpoint
+from tests.serving import COLOURS, TORN, build_site, fill, serve
+
+# What surrounds the app on a Space or on somebody's machine, and must not move it.
+SURROUNDINGS = {"GRADIO_SSR_MODE": "True", "GRADIO_CACHE_EXAMPLES": "true", "GRADIO_ANALYTICS_ENABLED": "True"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = build_site(tmp_path_factory.mktemp("a site"))
+    fill(folder / "checkpoints")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    return tmp_path_factory.mktemp("log") / "app.log"
+
+
+@pytest.fixture(scope="module")
+def address(site, log):
+    with serve(site, log, **SURROUNDINGS) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def client(address):
+    return Client(address, verbose=False)
+
+
+def test_the_api_is_two_documented_endpoints_with_typed_answers(client):
+    endpoints = client.view_api(return_format="dict", print_info=False)
+
+    assert endpoints["unnamed_endpoints"] == {}
+    assert sorted(endpoints["named_endpoints"]) == ["/attention", "/classify"]
+    for endpoint in endpoints["named_endpoints"].values():
+        parameters = {p["parameter_name"]: p for p in endpoint["parameters"]}
+        assert list(parameters) == ["sequence", "checkpoint"]
+        assert parameters["checkpoint"]["parameter_default"] == "majority"
+        assert {p["type"]["type"] for p in endpoint["parameters"]} == {"string"}
+        assert endpoint["description"]
+        (answer,) = endpoint["returns"]
+        assert "checkpoint" in answer["type"]["properties"]
+
+
+def test_classify_is_what_the_model_says(client, site):
+    answer = client.predict("0110100110010111", api_name="/classify")
+    logits, _ = load_checkpoint(site / "checkpoints" / "majority")(torch.tensor([[int(b) for b in answer["sequence"]]]))
+    probabilities = logits[0].softmax(0).tolist()
+
+    assert answer == {
+        "checkpoint": "majority",
+        "sequence": "0110100110010111",
+        "prediction": ("not majority", "majority")[int(logits.argmax())],
+        "probabilities": pytest.approx({"not majority": probabilities[0], "majority": probabilities[1]}),
+        "counts": {"0": 7, "1": 9},
+        "rule": "A sequence is a majority if more than half of its tokens are ones; a tie, such as 8 of 16, is not.",
+        "expected": "majority",
+    }
+
+
+def test_attention_is_the_models_layer_head_query_key(client, site):
+    answer = client.predict("a<&a<", COLOURS, api_name="/attention")
+    _, attentions = load_checkpoint(site / "checkpoints" / COLOURS)(torch.tensor([[0, 1, 2, 0, 1]]))
+
+    assert answer["tokens"] == ["a", "<", "&", "a", "<"]
+    assert np.allclose(answer["weights"], torch.stack(attentions)[:, 0].detach(), atol=1e-7)
+    assert np.allclose(np.sum(answer["weights"], axis=-1), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("endpoint", ["/classify", "/attention"])
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("",), "the sequence is empty; type 1 to 16 of the characters {0,1}"),
+        (("0120",), "character '2' at position 3 is not in the vocabulary {0,1}"),
+        (("1" * 17,), "17 tokens; this checkpoint takes at most 16"),
+        (("<b>",), "character '<' at position 1"),
+        ((["0", "1"],), "sequence: got list, allowed is text"),
+        (
+            ("01", "../../etc/passwd"),
+            "checkpoint: got '../../etc/passwd', allowed is <b>torn or <i>colours or majority",
+        ),
+        (("01", ["majority"]), "checkpoint: got ['majority'], allowed is <b>torn or <i>colours or majority"),
+        (("01", TORN), "config.json: is not JSON"),
+    ],
+)
+def test_a_mistake_is_answered_with_its_sentence_and_nothing_of_the_server(
+    client, site, log, endpoint, arguments, sentence
+):
+    with pytest.raises(AppError) as error:
+        client.predict(*arguments, api_name=endpoint)
+
+    assert sentence in str(error.value)
+    assert str(site) not in str(error.value)
+    assert "Traceback" not in str(error.value) + log.read_text()
+
+
+def test_clients_at_once_each_get_their_own_answer(address):
+    """And a light call is not held up by heavier ones."""
+
+    def ask(number):
+        mine = Client(address, verbose=False)
+        sequences = [format(number * 1000 + i, "016b") for i in range(10)]
+        answers = [mine.predict(sequence, api_name="/classify")["sequence"] for sequence in sequences]
+        return answers == sequences
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(ask, range(4)))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/passwd",
+        "{site}/demo/app.py",
+        "{site}/checkpoints/majority/model.safetensors",
+        "demo/app.py",
+        "checkpoints/majority/config.json",
+        "../../../../etc/passwd",
+    ],
+)
+def test_no_file_of_the_server_is_served(address, site, path):
+    answer = httpx.get(f"{address}/gradio_api/file={path.format(site=site)}")
+
+    assert answer.status_code in (403, 404)
+
+
+def test_nothing_can_be_uploaded(address):
+    answer = httpx.post(f"{address}/gradio_api/upload", files={"files": ("a.txt", b"a" * 1000)})
+
+    assert answer.status_code == 413
+
+
+def test_the_app_writes_nothing_beside_itself(address, site):
+    """A subclassed component would leave a .pyi there."""
+    files = {path.name for path in (site / "demo").iterdir()}
+
+    assert not {name for name in files if name.endswith(".pyi")}
+
+
+@pytest.mark.parametrize("port", ["the server's own", "70000"])
+def test_a_port_that_cannot_be_had_ends_the_start_with_one_line(address, site, port):
+    port = address.rsplit(":", 1)[1] if port == "the server's own" else port
+    run = subprocess.run(
+        [sys.executable, site / "demo" / "app.py"],
+        env=os.environ | {"GRADIO_SERVER_PORT": port},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert run.returncode == 1
+    assert run.stderr == f"port {port} is in use, or none; choose another: GRADIO_SERVER_PORT=7861 python demo/app.py\n"
