@@ -207,9 +207,10 @@ def effective_keys(rows: Rows) -> Nonlinear:
 def selectivity(rows: Rows) -> Nonlinear:
     """ln mean(p_ij over j ≠ i with x_j = x_i) − ln mean(p_ij over x_j ≠ x_i)"""
     alike, unlike = rows.block.alike_and_unlike(rows.weights)
-    n_alike, n_unlike = rows.block.n_alike_and_unlike
-    ratio = (n_unlike / n_alike.clamp(min=1)).to(alike.dtype)
-    return (alike / unlike * ratio).log(), (alike > 0) & (unlike > 0)  # a padded query's weights are 0
+    n_alike, n_unlike = (n.log().to(alike.dtype) for n in rows.block.n_alike_and_unlike)
+    # In logarithms: the quotient of a weight of 1 and one of 1e-40 is no float32.
+    value = (alike.log() - n_alike) - (unlike.log() - n_unlike)
+    return value, (alike > 0) & (unlike > 0)  # both 0 where there are no such keys, and for padded queries
 
 
 def output_norm(rows: Rows) -> Nonlinear:

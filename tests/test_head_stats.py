@@ -34,6 +34,12 @@ def run(out, *arguments, checkpoint="tests/data/weights.safetensors"):
     head_stats.main([str(a) for a in ("--checkpoint", checkpoint, "--out", out, "--device", "cpu", *arguments)])
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """For tests of numbers: the figures take most of a run's time."""
+    monkeypatch.setattr(head_stats, "draw", lambda *_: None)
+
+
 @pytest.fixture(scope="module")
 def article(tmp_path_factory):
     """The article's weights over the 500 test sequences."""
@@ -115,7 +121,7 @@ def test_the_same_run_twice_gives_the_same_bytes(article, tmp_path):
 
 
 @pytest.mark.parametrize("size", [7, 500])
-def test_batch_size_changes_no_number(article, tmp_path, size):
+def test_batch_size_changes_no_number(undrawn, article, tmp_path, size):
     run(tmp_path, "--batch-size", size)
 
     left, right = (pd.read_csv(folder / "head_stats_long.csv") for folder in (article, tmp_path))
@@ -123,7 +129,7 @@ def test_batch_size_changes_no_number(article, tmp_path, size):
     np.testing.assert_allclose(left[LONG[5:]], right[LONG[5:]], rtol=1e-9, atol=1e-12)
 
 
-def test_uniform_checkpoint_reads_as_uniform_and_says_so(tmp_path, capsys):
+def test_uniform_checkpoint_reads_as_uniform_and_says_so(undrawn, tmp_path, capsys):
     """All query and key weights 0: ln 16 nats, 5.3125 tokens, 1/16; and the alarm that weights may not be loaded."""
     weights = load_file("tests/data/weights.safetensors")
     for name, tensor in weights.items():
@@ -155,7 +161,7 @@ def test_a_saturated_checkpoint_gives_numbers_and_strict_json(tmp_path):
     json.loads((tmp_path / "out" / "run.json").read_text(), parse_constant=pytest.fail)
 
 
-def test_own_data_of_mixed_lengths(tmp_path):
+def test_own_data_of_mixed_lengths(undrawn, tmp_path):
     (tmp_path / "own.csv").write_text("sequence,label\n0011,not majority\n1,majority\n10111,1\n0011,0\n")
     run(tmp_path / "out", "--data", tmp_path / "own.csv")
 
@@ -166,7 +172,7 @@ def test_own_data_of_mixed_lengths(tmp_path):
     assert (counts["entropy"], counts["entropy_normalized"]) == (4, 3)  # one token has no choice
 
 
-def test_a_bad_row_writes_nothing(tmp_path):
+def test_a_bad_row_writes_nothing(undrawn, tmp_path):
     (tmp_path / "own.csv").write_text("sequence\n0011\n0012\n")
 
     with pytest.raises(ValueError, match=r"own\.csv: row 2: character '2' at position 4"):
@@ -174,17 +180,8 @@ def test_a_bad_row_writes_nothing(tmp_path):
     assert not [p for p in (tmp_path / "out").iterdir() if not p.name.startswith(".")]
 
 
-def test_an_untrained_baseline_stands_beside_each_number(tmp_path):
-    run(
-        "--checkpoint",
-        "tests/data/weights.safetensors",
-        "--out",
-        tmp_path,
-        "--baseline",
-        "untrained",
-        "--device",
-        "cpu",
-    )
+def test_an_untrained_baseline_stands_beside_each_number(undrawn, tmp_path):
+    run(tmp_path, "--baseline", "untrained")
 
     long = pd.read_csv(tmp_path / "head_stats_long.csv")
     of_all = long[long["group"] == "all"]
@@ -208,7 +205,7 @@ def stopping(at, original, calls):
     return collect
 
 
-def test_an_interrupted_run_goes_on_and_ends_in_the_same_bits(monkeypatch, tmp_path, article):
+def test_an_interrupted_run_goes_on_and_ends_in_the_same_bits(undrawn, monkeypatch, tmp_path, article):
     """500 sequences are 8 batches, 4 shards of two: the third is interrupted, so two are kept and two are left."""
     calls = []
     monkeypatch.setattr(shards, "SHARD", 2)
@@ -229,7 +226,7 @@ def test_an_interrupted_run_goes_on_and_ends_in_the_same_bits(monkeypatch, tmp_p
     pd.testing.assert_frame_equal(rows, pq.read_table(article / "per_sequence.parquet").to_pandas())
 
 
-def test_resuming_something_else_is_refused(monkeypatch, tmp_path):
+def test_resuming_something_else_is_refused(undrawn, monkeypatch, tmp_path):
     monkeypatch.setattr(shards, "collect", stopping(1, shards.collect, []))
     with pytest.raises(Stop):
         run(tmp_path)
