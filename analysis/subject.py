@@ -66,7 +66,10 @@ def parser(module: str, description: str) -> argparse.ArgumentParser:
     )
     data = p.add_mutually_exclusive_group()
     data.add_argument(
-        "--split", choices=["test", "exhaustive"], default="test", help="the test sequences, or all there are"
+        "--split",
+        choices=["test", "exhaustive"],
+        default=argparse.SUPPRESS,
+        help="the test sequences (default), or all there are",
     )
     data.add_argument(
         "--data", metavar="FILE", default=argparse.SUPPRESS, help="your own sequences: .csv, .jsonl or .parquet"
@@ -85,7 +88,8 @@ def open_subject(args: argparse.Namespace) -> Subject:
     if "data" in args:
         split, dataset = "data", file_dataset(args.data, info.task.vocab, info.task.classes, info.model.max_len)
     else:
-        split, dataset = args.split, task_dataset(known_task(info), info.data, args.split)
+        split = getattr(args, "split", "test")
+        dataset = task_dataset(known_task(info), info.data, split)
     out = args.out if "out" in args else cli.PROJECT / "reports" / checkpoint.resolve().stem
     model = load_checkpoint(checkpoint, cli.pick_device(args.device))
     return Subject(checkpoint, info, model, dataset, split, args.batch_size, out)
