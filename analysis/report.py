@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from analysis.findings import Finding, find
-from attnkit.labels import group_words, meaning, number, words, words_and_unit
+from attnkit.labels import WORDS, group_words, meaning, number, words, words_and_unit
 
 TEXT_COLUMNS = {"statistic", "group", "group_a", "group_b", "definition", "unit", "defined_on"}
 LARGEST_SVG = 300_000  # bytes; a figure of many marks is smaller as PNG
@@ -51,7 +51,12 @@ FIGURES = {  # the beginning of a file's name: a title, and what to see
         "are what uniform attention would give on the same sequences.",
     ),
 }
-SUBSCRIPT = re.compile(r"(?<![A-Za-z])(Σ|p|n|x|K|W|max)_(\{[^}]*\}|[A-Za-z0-9]+)")
+RECORD = {  # what a checkpoint says of itself
+    "test_accuracy": "Accuracy in its own record: test sequences",
+    "exhaustive_accuracy": "Accuracy in its own record: all sequences",
+    "share_seen": "Test sequences that also stood in training",
+}
+SUBSCRIPT = re.compile(r"(?<![A-Za-z])(Σ|p|n|v|x|K|W|max)_(\{[^}]*\}|[A-Za-z0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,8 @@ class Table:
     columns: Sequence[tuple[str, str]]  # heading, explanation
     rows: Sequence[Sequence[Cell]]
     headings: int  # how many columns from the left name the row
-    reference: Sequence[str] | None = None  # a row that stays on top: uniform attention
+    references: Sequence[tuple[str, Sequence[str]]] = ()  # rows that stay on top, each with a name
+    sortable: bool = False
 
 
 @dataclass(frozen=True)
@@ -212,6 +218,8 @@ def figures(folder: Folder) -> Section | None:
     """Files whose names begin alike are one figure; those of other names follow, each by itself."""
     names = sorted(file.stem for file in (folder.path / "figures").glob("*.png"))
     kinds = {name: next((kind for kind in FIGURES if name.startswith(kind)), name) for name in names}
+    order = [*WORDS]  # the one of the tables
+    names.sort(key=lambda name: order.index(rest) if (rest := name.removeprefix(f"{kinds[name]}_")) in order else -1)
     pictures = []
     for kind in dict.fromkeys([*FIGURES, *kinds.values()]):
         title, text = FIGURES.get(kind, (in_words(kind).capitalize(), ""))
@@ -243,7 +251,9 @@ def all_heads(folder: Folder) -> Section | None:
         [Cell(str(layer), layer), Cell(str(head), head), *map(value_cell, values, tints)]
         for (layer, head), values, tints in zip(mean.index.tolist(), mean.to_numpy(), departure / reach, strict=True)
     ]
-    reference = [number(value) if np.isfinite(value) else "" for value in uniform]
+    references = [("uniform", known(uniform))]
+    if "untrained" in rows:
+        references.append(("untrained", known(rows.groupby("statistic")["untrained"].mean()[statistics])))
     dictionary = folder.table("dictionary")
     definitions = (
         {} if dictionary is None else dict(zip(dictionary["statistic"], dictionary["definition"], strict=True))
@@ -253,9 +263,14 @@ def all_heads(folder: Folder) -> Section | None:
         "heads",
         "Every head",
         "Means over all sequences. Press a heading to sort by it. Red cells are above uniform attention, blue ones "
-        "below.",
-        table=Table("Mean of every statistic, by head", columns, body, headings=2, reference=reference),
+        "below; the rows in grey are what uniform attention gives"
+        + (" and the mean over the heads of a model with fresh weights." if len(references) > 1 else "."),
+        table=Table("Mean of every statistic, by head", columns, body, 2, references, sortable=True),
     )
+
+
+def known(values: Iterable[float]) -> list[str]:
+    return [number(value) if np.isfinite(value) else "" for value in values]
 
 
 def value_cell(value: float, tint: float) -> Cell:
@@ -307,7 +322,7 @@ def provenance(folder: Folder) -> Section:
         ("Pass over the data", speed(run)),
         ("Device", run.get("device")),
         ("Versions", ", ".join(f"{name} {version}" for name, version in (run.get("versions") or {}).items())),
-        *((f"In its own record: {in_words(key)}", percent(value)) for key, value in results.items() if is_share(value)),
+        *((text, percent(results[key])) for key, text in RECORD.items() if key in results),
         ("Groups in the tables", groups(folder)),
     ]
     facts = [(name, str(value)) for name, value in known if value]
@@ -328,10 +343,6 @@ def speed(run: dict[str, Any]) -> str | None:
 
 def in_words(name: str) -> str:
     return name.replace("_", " ")
-
-
-def is_share(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
 def groups(folder: Folder) -> str | None:

@@ -4,6 +4,8 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby, pairwise
 
+import numpy as np
+
 from attnkit.measures import MEASURES
 
 MARKS = {" ": "␣", "▁": "␣", "\t": "⇥", "\n": "⏎", "\r": "⇤"}  # ▁ is SentencePiece's space
@@ -149,7 +151,7 @@ def group_words(group: str) -> str:
     return "all sequences" if group == "all" else group.replace("=", ": ", 1)
 
 
-def number(value: float) -> str:
+def number(value: float | int | np.integer) -> str:
     """Three digits that matter, short enough for a cell of a table or a heat map."""
     if value == 0:
         return "0"

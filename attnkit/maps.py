@@ -18,7 +18,7 @@ def attention_map(
     tokens: Sequence[str],
     *,
     title: str | None = None,
-    vmax: float | None = None,
+    vmax: float | int | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw one head's attention on one sequence: rows are queries, columns are keys, the first token at the top.
@@ -45,7 +45,7 @@ def attention_grid(
     tokens: Sequence[str] | None = None,
     *,
     shared_scale: bool = True,
-    uniform: float | None = None,
+    uniform: float | int | None = None,
     title: str | None = None,
 ) -> Figure:
     """Draw every head's map: layers are rows, heads are columns, and in each map as in `attention_map`.
@@ -101,7 +101,7 @@ def attention_grid(
     return figure
 
 
-def colour_scale(weights: np.ndarray, uniform: float | None) -> dict[str, Any]:
+def colour_scale(weights: np.ndarray, uniform: float | int | None) -> dict[str, Any]:
     if uniform is None:
         return {"vmin": 0, "vmax": weights.max(), "cmap": SEQUENTIAL}
     return centred(weights, uniform)

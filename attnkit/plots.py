@@ -63,7 +63,7 @@ def statistic_heatmap(frame: pd.DataFrame, statistic: str, *, group: str = "all"
     if ax is None:
         ax = new_figure(min(max(4.2, 0.72 * H + 1.8), 16), min(max(1.9, 0.5 * L + 1.3), 16), "constrained").subplots()
     uniform = same_for_all(rows["uniform"])
-    draw_cells(ax, table, uniform, size=9 if max(L, H) <= MAX_WRITTEN else None)
+    draw_cells(ax, table, uniform, size=9.0 if max(L, H) <= MAX_WRITTEN else None)
     note = "" if uniform is None else f"\nwhite: uniform attention, {number(uniform)}"
     dress(
         ax, title=words(statistic) + ("" if group == "all" else f" ({group_words(group)})"), x="head" + note, y="layer"
@@ -106,7 +106,9 @@ def statistic_grid(frame: pd.DataFrame, *, group: str = "all") -> Figure:
     return figure
 
 
-def distribution(histograms: pd.DataFrame, statistic: str, *, group: str = "all", layer: int | None = None) -> Figure:
+def distribution(
+    histograms: pd.DataFrame, statistic: str, *, group: str = "all", layer: int | np.integer | None = None
+) -> Figure:
     """Draw how the sequences spread: for each head a histogram of the sequence values of one statistic.
 
     A panel for each layer (or for `layer` alone), a row for each head. Heights are scaled to the row's own peak.
@@ -158,7 +160,7 @@ def by_group(frame: pd.DataFrame, statistic: str, *, groups: Sequence[str], ax: 
     places = {head: line for line, head in enumerate(names)}
     if ax is None:
         ax = new_figure(7.4, min(0.42 * len(names), 60) + 1.1, "constrained").subplots()
-    has_bars = "ci_low" in frame and all(part["ci_low"].notna().all() for part in parts.values())
+    has_bars = "ci_low" in frame
     for k, (group, part) in enumerate(parts.items()):
         shift = 0.6 * ((k + 0.5) / len(parts) - 0.5)
         y = [places[head] + shift for head in zip(part["layer"], part["head"], strict=True)]

@@ -46,7 +46,7 @@ def dress_bar(bar: Colorbar, label: str) -> None:
     bar.outline.set_visible(False)
 
 
-def centred(values: np.ndarray, centre: float, *, least: float = 0.0) -> dict[str, Any]:
+def centred(values: np.ndarray, centre: float | int, *, least: float = 0.0) -> dict[str, Any]:
     """Colours that are white at `centre`, blue below and red above, and reach at least `least` to both sides."""
     reach = max(np.nanmax(np.abs(values - centre)), least)
     return {"vmin": centre - reach, "vmax": centre + reach, "cmap": DIVERGING}
