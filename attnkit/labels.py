@@ -153,6 +153,7 @@ def group_words(group: str) -> str:
 
 def number(value: float | int | np.integer) -> str:
     """Three digits that matter, short enough for a cell of a table or a heat map."""
+    value = float(value)
     if value == 0:
         return "0"
     if abs(value) < 0.001:
