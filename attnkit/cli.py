@@ -58,7 +58,6 @@ def run(main: Callable[[], None]) -> int:
         main()
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of stdout has gone, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt as stop:
         say(str(stop) or "interrupted")
@@ -80,6 +79,10 @@ def run(main: Callable[[], None]) -> int:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        try:
+            sys.stdout.flush()
+        except OSError:  # has been said, or is not worth saying; else the interpreter would say it once more
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

@@ -1,6 +1,7 @@
 """What every command does alike: devices, numbers, exit codes, signals, plain terminals, closed pipes."""
 
 import argparse
+import os
 import subprocess
 import sys
 from dataclasses import dataclass, fields
@@ -201,39 +202,48 @@ def test_the_log_has_no_progress_bar(capsys):
     assert (printed.out, printed.err) == ("", "")
 
 
-def python(code, **options):
-    """Run a command of a few lines in a process of its own."""
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+
+def start(code, **options):
+    """Start a command of a few lines in a process of its own, whose stdout is buffered as it usually is."""
     script = f"import sys\nfrom attnkit import cli\n{code}\nsys.exit(cli.run(main))"
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60, check=False, **options)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": BUFFERED}
+    return subprocess.Popen([sys.executable, "-c", script], **(pipes | options))
+
+
+def finish(process):
+    """Wait for its end; returns exit code, stdout, stderr."""
+    with process:
+        printed, errors = process.communicate(timeout=60)
+    return process.returncode, printed, errors
 
 
 def test_a_terminal_without_unicode_gets_ascii_and_no_error():
-    code = r"def main(): print('2\u00d73 \u2014 5\u00b11 \u2026 \u00fc \u4e2d')"  # 2×3 — 5±1 … ü 中
+    """2×3 — 5±1 … ü 中"""
+    code = r"def main(): print('2\u00d73 \u2014 5\u00b11 \u2026 \u00fc \u4e2d')"
+    process = start(code, env=BUFFERED | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
 
-    done = python(code, env={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
-
-    assert done.returncode == 0
-    assert done.stdout == rb"2x3 - 5+-1 ... \xfc \u4e2d" + b"\n"
-    assert done.stderr == b""
+    assert finish(process) == (0, rb"2x3 - 5+-1 ... \xfc \u4e2d" + b"\n", b"")
 
 
-def test_a_reader_that_leaves_early_gets_no_traceback():
-    code = "def main():\n  for i in range(100_000): print(i)"
-    script = f"import sys\nfrom attnkit import cli\n{code}\nsys.exit(cli.run(main))"
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+@pytest.mark.parametrize("buffering", [{}, {"PYTHONUNBUFFERED": "1"}])
+def test_a_reader_that_leaves_early_gets_no_traceback(buffering):
+    process = start("def main():\n  for i in range(100_000): print(i)", env=BUFFERED | buffering)
+    with process:
         assert process.stdout.readline() == b"0\n"
         process.stdout.close()
         assert process.stderr.read() == b""
+
     assert process.returncode == 1
 
 
 def test_results_that_could_not_be_written_are_a_failure():
     with open("/dev/full", "wb") as full:
-        script = "import sys\nfrom attnkit import cli\nsys.exit(cli.run(lambda: print('result')))"
-        done = subprocess.run([sys.executable, "-c", script], stdout=full, stderr=subprocess.PIPE, check=False)
+        code, _, errors = finish(start("def main(): print('result')", stdout=full))
 
-    assert done.returncode == 1
-    assert done.stderr == b"error: [Errno 28] No space left on device\n"
+    assert code == 1
+    assert errors == b"error: [Errno 28] No space left on device\n"
 
 
 def test_a_second_signal_ends_a_cleanup_that_hangs():
@@ -249,8 +259,4 @@ def main():
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(60)
 """
-    done = python(code)
-
-    assert done.returncode == 130
-    assert done.stdout == b"tidying up\n"
-    assert done.stderr == b""
+    assert finish(start(code)) == (130, b"tidying up\n", b"")
