@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 
 from attnkit.cli import progress, run
-from benchmarks import Row, seeds, training
+from benchmarks import Row, seeds, statistics, training
 
-MEASUREMENTS: list[Callable[[], list[Row]]] = [training.rows, seeds.rows]
+MEASUREMENTS: list[Callable[[], list[Row]]] = [statistics.rows, training.rows, seeds.rows]
 
 
 def main() -> None:

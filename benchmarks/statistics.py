@@ -1,0 +1,159 @@
+"""How fast are all statistics, next to the model alone and to other ways? `python -m benchmarks.statistics`
+
+All candidates run the same weights over the same sequences and take turns. Memory is the peak of a process of its own.
+"""
+
+import resource
+import subprocess
+import sys
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from attnkit.data import Batch
+from attnkit.headstats import HeadStats, collect
+from attnkit.measures import Block, Rows, applicable, row_values
+from attnkit.model import TinyTransformer
+from attnkit.tables import long_frame, wide_frame
+from attnkit.tasks import MAJORITY
+from benchmarks import Row, side_by_side
+from benchmarks.training import article_model
+
+L, VOCAB, CLASSES = 16, MAJORITY.vocab, MAJORITY.classes
+SEQUENCES = MAJORITY.count(L)
+SLOW = 2048  # sequences of the candidates that would take minutes
+BATCH = 512
+FEW, MANY = 10_000, 1_000_000  # sequences between which memory must not grow
+ROUNDS = 3
+
+
+def batches(n: int) -> Iterable[Batch]:
+    for start in range(0, n, BATCH):
+        x, y = MAJORITY.enumerate(L, start, min(start + BATCH, n))
+        yield Batch(x, labels=y)
+
+
+@torch.no_grad()
+def forward(model: TinyTransformer, n: int) -> None:
+    for batch in batches(n):
+        model(batch.tokens)
+
+
+def statistics(model: TinyTransformer, n: int) -> pd.DataFrame:
+    stats: HeadStats = collect(model, batches(n), VOCAB)
+    return wide_frame(long_frame(stats, applicable(VOCAB), CLASSES, population=n == SEQUENCES))
+
+
+@torch.no_grad()
+def notebook_loop(model: TinyTransformer, n: int) -> pd.DataFrame:
+    """As notebooks do: every map to numpy, a row of a frame for every sequence and head, five statistics."""
+    maps = [[a.cpu().numpy() for a in model(batch.tokens)[1]] for batch in batches(n)]
+    distance = np.abs(np.subtract.outer(np.arange(L), np.arange(L)))
+    rows = []
+    for batch in maps:
+        for layer, of_layer in enumerate(batch):
+            for sequence in of_layer:
+                for head, p in enumerate(sequence):
+                    rows.append(
+                        {
+                            "layer": layer,
+                            "head": head,
+                            "entropy": -(p * np.log(p)).sum(axis=-1).mean(),
+                            "max_weight": p.max(axis=-1).mean(),
+                            "distance": (p * distance).sum(axis=-1).mean(),
+                            "self_weight": np.diagonal(p).mean(),
+                            "previous_weight": np.diagonal(p, -1).mean(),
+                        }
+                    )
+    return pd.DataFrame(rows).groupby(["layer", "head"]).mean()
+
+
+def bert() -> Any:
+    """A BERT of the article's size that hands its attention out."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    config = BertConfig(
+        vocab_size=len(VOCAB),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=L,
+        attn_implementation="eager",
+    )
+    return BertForSequenceClassification(config).eval()
+
+
+@torch.no_grad()
+def bert_statistics(model: Any, n: int) -> None:
+    """The same statistics, but for the outputs, which BERT keeps to itself, by the plain formulas in torch."""
+    measures = {name: m for name, m in applicable(VOCAB).items() if name != "output_norm"}
+    for batch in batches(n):
+        attentions = model(batch.tokens, output_attentions=True).attentions
+        block = Block.of(batch.tokens)
+        for weights in attentions:
+            rows = Rows(block, weights)
+            for measure in measures.values():
+                values, defined = row_values(measure, rows)
+                torch.where(defined, values, 0).sum(dim=-1) / defined.sum(dim=-1).clamp(min=1)
+
+
+def peak_memory(n: int) -> float:
+    """The peak of a process that measures `n` sequences, in MiB."""
+    code = f"from benchmarks.statistics import *; statistics_of_many({n}); print(peak())"
+    return float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+
+
+def statistics_of_many(n: int) -> None:
+    """All sequences, again and again, until `n` of them were read."""
+    again = (batch for _ in range(-(-n // SEQUENCES)) for batch in batches(SEQUENCES))
+    collect(article_model().eval(), islice(again, -(-n // BATCH)), VOCAB)
+
+
+def peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def rows() -> list[Row]:
+    model = article_model().eval()
+    ours = side_by_side(
+        {"forward": lambda: forward(model, SEQUENCES), "all": lambda: statistics(model, SEQUENCES)}, ROUNDS
+    )
+    speed = {name: SEQUENCES / seconds for name, seconds in ours.items()}
+    loop = side_by_side({"ours": lambda: statistics(model, SLOW), "loop": lambda: notebook_loop(model, SLOW)}, ROUNDS)
+    few, many = peak_memory(FEW), peak_memory(MANY)
+    found = [
+        Row(
+            f"all statistics over {SEQUENCES:,} sequences, beside the forward pass alone",
+            f"{speed['all']:,.0f} a second beside {speed['forward']:,.0f}: {speed['all'] / speed['forward']:.2f}",
+        ),
+        Row(
+            f"five statistics in a notebook's loop over {SLOW:,} sequences, beside all of ours",
+            f"{loop['loop'] / loop['ours']:.0f} times as long",
+        ),
+        Row(
+            f"peak memory over {FEW:,} and over {MANY:,} sequences",
+            f"{few:.0f} and {many:.0f} MiB: {many / few - 1:+.1%}",
+        ),
+    ]
+    try:
+        other = bert()
+    except ImportError:
+        return [
+            *found,
+            Row("a BERT of the same size with output_attentions", "not measured: transformers is not installed"),
+        ]
+    peer = side_by_side(
+        {"ours": lambda: statistics(model, 8 * SLOW), "bert": lambda: bert_statistics(other, 8 * SLOW)}, ROUNDS
+    )
+    what = f"a BERT of the same size with output_attentions and the plain formulas, over {8 * SLOW:,}"
+    return [*found, Row(what, f"{peer['bert'] / peer['ours']:.2f} times as long")]
+
+
+if __name__ == "__main__":
+    for row in rows():
+        print(row.what, row.result, sep="\n  ")
