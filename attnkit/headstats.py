@@ -28,7 +28,7 @@ class Cell:
     """The readings of the sequences of one label and one prediction. L layers, H heads, K statistics."""
 
     values: Moments  # (L, H, K)
-    uniform: Moments  # (K,): the same under uniform attention
+    uniform: Moments  # (L, K): the same under uniform attention
     histogram: Tensor  # (L, H, K, BINS) int64
     loss: Moments  # (): cross-entropy in nats; without labels, of nothing
 

@@ -19,7 +19,7 @@ class MapSums:
     count: int  # sequences
     weights: Tensor  # (L, H, T, T): Σ p
     squares: Tensor  # (L, H): Σ p²
-    uniform: Tensor  # (T, T): u
+    uniform: Tensor  # (L, 1, T, T): u
 
     def __add__(self, other: "MapSums") -> "MapSums":
         weights, squares = self.weights + other.weights, self.squares + other.squares
@@ -34,7 +34,7 @@ class MapSums:
     def departure(self) -> Float[Tensor, "L H"]:
         """Σ_ij (p − u)², averaged over the sequences: how far a head is from uniform."""
         squares = self.squares - 2 * (self.weights * self.uniform).sum(dim=(-2, -1))
-        return squares / self.count + self.uniform.square().sum()
+        return squares / self.count + self.uniform.square().sum(dim=(-2, -1))
 
     @property
     def departure_of_mean(self) -> Float[Tensor, "L H"]:
@@ -52,18 +52,27 @@ def map_sums(blocks: list[Rows], mask: Tensor | None) -> dict[int, MapSums]:
         parts = [rows.weights64[chosen, :, :, span] for rows in blocks]
         weights = (torch.cat(parts, dim=2) if len(parts) > 1 else parts[0])[:, :, span]  # (n, H, T, T)
         squares = torch.linalg.vector_norm(weights, dim=(2, 3)).square().sum(dim=0)
-        uniform = torch.full((length, length), 1 / length, dtype=torch.float64)
-        part = MapSums(len(weights), weights.sum(dim=0)[None].cpu(), squares[None].cpu(), uniform)
+        part = MapSums(
+            len(weights), weights.sum(dim=0)[None].cpu(), squares[None].cpu(), uniform_map(blocks, chosen, span)
+        )
         sums[length] = sums[length] + part if length in sums else part
     return sums
+
+
+def uniform_map(blocks: list[Rows], chosen: Tensor | slice, span: slice) -> Float[Tensor, "1 1 T T"]:
+    """What a uniform head shows on sequences that stand in the same columns."""
+    first = int(chosen[0]) if isinstance(chosen, Tensor) and len(blocks[0].block.allowed) > 1 else 0
+    parts = [rows.block.allowed[first, :, span] / rows.block.n[first, :, None] for rows in blocks]
+    return torch.cat(parts)[span][None, None].cpu()
 
 
 def layered(maps: list[dict[int, MapSums]]) -> dict[int, MapSums]:
     """The sums of the layers, one on another."""
     stacked = {}
     for T, first in maps[0].items():
-        weights, squares = (torch.cat([getattr(m[T], name) for m in maps]) for name in ("weights", "squares"))
-        stacked[T] = MapSums(first.count, weights, squares, first.uniform)
+        stacked[T] = MapSums(
+            first.count, *(torch.cat([getattr(m[T], name) for m in maps]) for name in ("weights", "squares", "uniform"))
+        )
     return stacked
 
 

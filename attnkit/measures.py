@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+LATER = ("next_weight", "last_weight")  # statistics of keys that a causal query never sees
 SMALL_VOCABULARY = 16  # statistics per token stay readable up to here
 
 
@@ -37,21 +38,38 @@ class Block:
     allowed: Bool[Tensor, "b R T"]  # K_i: True where query i may see key j
     real: Bool[Tensor, "b R"]  # False for a padded query
     last: Int[Tensor, "b 1"]  # position of the last real token
-    causal: bool = False  # queries see no later key
+    special: Bool[Tensor, "B T"] | None = None  # the keys that a tokenizer put there, such as [SEP]
+    special_query: Bool[Tensor, "B R"] | None = None  # the same of the queries
 
     @classmethod
     def of(
-        cls, tokens: Tensor, mask: Tensor | None = None, *, rows: slice | None = None, causal: bool = False
+        cls,
+        tokens: Tensor,
+        mask: Tensor | None = None,
+        *,
+        rows: slice | None = None,
+        causal: bool = False,
+        allowed: Tensor | None = None,
+        special: Tensor | None = None,
     ) -> "Block":
-        """The block of `rows` (default: all) of a batch; `mask` (B, T) is True on real tokens."""
+        """The block of `rows` (default: all) of a batch; `mask` (B, T) is True on real tokens.
+
+        What a model's own mask hides, such as a window's outside, is False in `allowed` (b, R, T).
+        """
         T = tokens.shape[1]
         rows = rows or slice(0, T)
         real = torch.ones(1, T, dtype=torch.bool, device=tokens.device) if mask is None else mask
         position = (real.cumsum(dim=1) - 1).clamp(min=0)
-        allowed = real[:, None, :] & real[:, rows, None]
+        both = real[:, None, :] & real[:, rows, None]
         if causal:
-            allowed = allowed & (position[:, None, :] <= position[:, rows, None])
-        return cls(tokens, rows, position, allowed, real[:, rows], position.amax(dim=1, keepdim=True), causal)
+            both = both & (position[:, None, :] <= position[:, rows, None])
+        if allowed is not None:
+            both = both & allowed
+        if len(both) > 1 and len(real) == 1:  # a mask of each sequence's own, without padding
+            real, position = real.expand(len(both), -1), position.expand(len(both), -1)
+        last = position.amax(dim=1, keepdim=True)
+        of_rows = None if special is None else special[:, rows]
+        return cls(tokens, rows, position, both, real[:, rows], last, special, of_rows)
 
     @property
     def i(self) -> Int[Tensor, "b R 1"]:
@@ -157,6 +175,14 @@ def last_weight(block: Block) -> Linear:
     """p_{i,T−1}"""
     at_last = block.j == block.last[..., None]
     return at_last.expand_as(block.allowed), block.real & (block.i[..., 0] < block.last)
+
+
+def special_weight(block: Block) -> Linear:
+    """Σ p over the keys that the tokenizer calls special, such as [CLS] and [SEP]"""
+    assert block.special is not None
+    assert block.special_query is not None
+    known = block.special.any(dim=-1, keepdim=True)  # a tokenizer that adds none says nothing of the head
+    return block.special[:, None, :] & block.allowed, block.real & ~block.special_query & known
 
 
 def token_weight(block: Block, token: int) -> Linear:
@@ -280,6 +306,9 @@ MEASURES: dict[str, Measure] = {
     "next_weight": weight(next_weight, "rows i ≤ T − 2; not for causal models"),
     "first_weight": weight(first_weight, "rows i ≥ 1"),
     "last_weight": weight(last_weight, "rows i ≤ T − 2; not for causal models"),
+    "special_weight": weight(
+        special_weight, "rows of tokens that are not special, where a tokenizer adds special ones", "their share of K_i"
+    ),
     "duplicate_weight": weight(duplicate_weight, "rows that have such a key", "their share of K_i"),
     "induction_weight": weight(induction_weight, "rows that have such a key", "their share of K_i"),
     "selectivity": Measure(
@@ -294,14 +323,15 @@ MEASURES: dict[str, Measure] = {
 }
 
 
-def applicable(vocab: Sequence[str], *, causal: bool = False) -> dict[str, Measure]:
+def applicable(vocab: Sequence[str], *, causal: bool = False, special: bool = False) -> dict[str, Measure]:
     """The statistics that a model with these tokens defines: a name -> measure table in its final order.
 
-    Causal models have no later keys; the statistics of single tokens need a vocabulary of at most 16.
+    Causal models have no later keys; the statistics of single tokens need a vocabulary of at most 16, and that of
+    special tokens a tokenizer that adds some.
     """
-    names = list(MEASURES)
+    names = [name for name in MEASURES if special or name != "special_weight"]
     if causal:
-        names = [name for name in names if name not in ("next_weight", "last_weight")]
+        names = [name for name in names if name not in LATER]
     if len(vocab) > SMALL_VOCABULARY:
         names.remove("selectivity")
         return {name: MEASURES[name] for name in names}

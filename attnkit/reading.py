@@ -28,8 +28,8 @@ class Readings:
 
     values: Float[Tensor, "B L H K"]  # float64
     defined: Bool[Tensor, "B L H K"]
-    uniform: Float[Tensor, "B K"]  # the same under uniform attention, float64
-    said: Bool[Tensor, "B K"]  # where a statistic has such a reference
+    uniform: Float[Tensor, "B L K"]  # the same under uniform attention, float64
+    said: Bool[Tensor, "B L K"]  # where a statistic has such a reference
     predicted: Int[Tensor, "B"]
     labels: Int[Tensor, "B"]  # NO_LABEL where there is none
     loss: Float[Tensor, "B"]  # cross-entropy in nats, float64; NaN where there is no label
@@ -45,7 +45,7 @@ def read_batch(model: TinyTransformer, batch: Batch, measures: dict[str, Measure
     if model.training:
         raise ValueError("model: is in train mode; call model.eval() first")
     batch = batch.to(next(model.parameters()).device)
-    reader = Reader(measures, batch.tokens, batch.mask)
+    reader = Reader(measures, blocks_of(batch.tokens, batch.mask))
     read: list[tuple[Tensor, Tensor]] = []
     maps: list[dict[int, MapSums]] = []
 
@@ -60,9 +60,21 @@ def read_batch(model: TinyTransformer, batch: Batch, measures: dict[str, Measure
     labels = torch.full_like(predicted, NO_LABEL) if batch.labels is None else batch.labels
     loss = cross_entropy(logits.double(), labels, ignore_index=NO_LABEL, reduction="none")
     values, defined = (torch.stack(t, dim=1).cpu() for t in zip(*read, strict=True))
-    uniform, said = (t[:, 0].cpu() for t in reader.uniform())
+    uniform, said = (t.expand(-1, len(read), -1).cpu() for t in reader.uniform())  # every layer sees the same keys
     loss = loss.masked_fill(labels == NO_LABEL, torch.nan).cpu()
     return Readings(values, defined, uniform, said, predicted.cpu(), labels.cpu(), loss, layered(maps))
+
+
+def blocks_of(
+    tokens: Int[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"] | None = None,
+    *,
+    causal: bool = False,
+    rows: int = ROWS,
+) -> list[Block]:
+    """All rows of a batch, so many at a time."""
+    T = tokens.shape[1]
+    return [Block.of(tokens, mask, rows=slice(r, min(r + rows, T)), causal=causal) for r in range(0, T, rows)]
 
 
 class Reader:
@@ -73,19 +85,9 @@ class Reader:
     matrix reads them all. It equals the plain formulas of `measures.row_values`, which the tests hold it to.
     """
 
-    def __init__(
-        self,
-        measures: dict[str, Measure],
-        tokens: Int[Tensor, "B T"],
-        mask: Bool[Tensor, "B T"] | None = None,
-        *,
-        causal: bool = False,
-        rows: int = ROWS,
-    ):
-        T = tokens.shape[1]
-        slices = [slice(r, min(r + rows, T)) for r in range(0, T, rows)]
+    def __init__(self, measures: dict[str, Measure], blocks: list[Block]):
         self.measures = measures
-        self.blocks = [Block.of(tokens, mask, rows=r, causal=causal) for r in slices]
+        self.blocks = blocks
         self.linear = {name: [m.function(block) for block in self.blocks] for name, m in measures.items() if m.linear}
         self.n_rows = {  # on how many rows of each sequence it is defined, (b or B,)
             name: total([defined.sum(dim=-1) for _, defined in parts]) for name, parts in self.linear.items()

@@ -67,7 +67,7 @@ def long_frame(
         frame = pd.DataFrame({"layer": layer, "head": head, "statistic": names[k], "group": group})
         for name, values in columns.items():
             frame[name] = values.numpy().ravel()
-        frame["uniform"] = cell.uniform.nan_mean.numpy()[k]
+        frame["uniform"] = cell.uniform.nan_mean.numpy()[layer, k]
         parts.append(frame)
     table = pd.concat([*parts, whole_set_frame(stats)], ignore_index=True)
     table = table[table["n"] > 0].reset_index(drop=True)
@@ -91,12 +91,15 @@ def whole_set_frame(stats: HeadStats) -> pd.DataFrame:
     by_position = reduce(add, (s.count * s.departure_of_mean for s in stats.maps.values()))
     in_all = reduce(add, (s.count * s.departure for s in stats.maps.values()))
     share = torch.where(in_all / n > CONSTANT, by_position / in_all, torch.nan)
-    uniform = sum(s.count * np.log(T) for T, s in stats.maps.items()) / n
+    uniform = (
+        reduce(add, (s.count * torch.special.entr(s.uniform).sum(dim=-1).mean(dim=-1) for s in stats.maps.values())) / n
+    ).expand_as(entropy)
+    nothing = torch.full_like(entropy, torch.nan)
     parts = []
-    for name, values, reference in (("entropy_of_mean", entropy, uniform), ("positional_share", share, np.nan)):
+    for name, values, reference in (("entropy_of_mean", entropy, uniform), ("positional_share", share, nothing)):
         layer, head = (axis.ravel() for axis in np.indices(values.shape))
         frame = pd.DataFrame({"layer": layer, "head": head, "statistic": name, "group": "all", "n": n})
-        frame["mean"], frame["uniform"] = values.numpy().ravel(), reference
+        frame["mean"], frame["uniform"] = values.numpy().ravel(), reference.numpy().ravel()
         parts.append(frame[frame["mean"].notna()])
     return pd.concat(parts, ignore_index=True)
 

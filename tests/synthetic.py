@@ -4,7 +4,7 @@ import torch
 
 from attnkit.measures import applicable
 from attnkit.observe import AttentionCall
-from attnkit.reading import Reader
+from attnkit.reading import Reader, blocks_of
 
 BITS = ("0", "1")
 
@@ -38,7 +38,7 @@ def padded(maps, tokens, pad, side):
 def read(weights, tokens, mask=None, *, causal=False, vocab=BITS):
     """The sequence values of a call: for each sequence and head {statistic: value}; undefined ones are absent."""
     measures = applicable(vocab, causal=causal)
-    reader = Reader(measures, tokens, mask, causal=causal)
+    reader = Reader(measures, blocks_of(tokens, mask, causal=causal))
     values, defined = reader.read(reader.rows(call_of(weights)))
     return [
         [{n: float(v) for n, v, d in zip(measures, vs, ds, strict=True) if d} for vs, ds in zip(V, D, strict=True)]

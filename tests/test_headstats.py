@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnkit.data import Batch, Dataset, pad
+from attnkit.data import Batch, pad
 from attnkit.headstats import HeadStats, collect
 from attnkit.measures import applicable
 from attnkit.model import TinyTransformer
@@ -250,7 +250,7 @@ def test_a_model_in_train_mode_is_refused(model):
     trained = copy.deepcopy(model).train()
 
     with pytest.raises(ValueError, match=r"model: is in train mode; call model.eval\(\) first"):
-        collect(trained, Dataset("none", 0, False, lambda size: iter(())), list(BITS))
+        collect(trained, [batch_of(sequences(3, [7]))], list(BITS))
 
 
 def test_attention_that_is_none_is_refused(model):
@@ -269,8 +269,8 @@ def test_batch_size_does_not_change_a_bit_in_float32():
     some = torch.stack(sequences(257, [16]))
     results = []
     for size in (1, 7, 64, 257):
-        batches = lambda n: (Batch(some[i : i + n], labels=some[i : i + n].sum(1) % 2) for i in range(0, 257, n))  # noqa: E731
-        results.append(collect(model, Dataset("", 257, False, batches), list(BITS), batch_size=size))
+        batches = (Batch(some[i : i + size], labels=some[i : i + size].sum(1) % 2) for i in range(0, 257, size))
+        results.append(collect(model, batches, list(BITS)))
 
     for other in results[1:]:
         assert_same(results[0], other)

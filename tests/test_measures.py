@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnkit.measures import Block, Rows, applicable, row_values, uniform_values
-from attnkit.reading import Reader
+from attnkit.reading import Reader, blocks_of
 from tests.oracle import sequence_values
 from tests.synthetic import BITS, call_of, padded, read
 
 LENGTHS = [1, 2, 5, 16, 17]
+WORDS = [f"word{i}" for i in range(100)]  # too many for statistics of single tokens
 
 
 def mean(values):
@@ -269,7 +270,7 @@ def test_reader_equals_the_plain_formulas_in_blocks_of_any_size(seed, causal, ro
     measures = applicable(BITS, causal=causal)
     call = call_of(weights)
 
-    reader = Reader(measures, tokens, mask, causal=causal, rows=rows)
+    reader = Reader(measures, blocks_of(tokens, mask, causal=causal, rows=rows))
     values, defined = reader.read(reader.rows(call))
 
     whole = Rows(Block.of(tokens, mask, causal=causal), weights, call.output, call.w_o)
@@ -286,7 +287,7 @@ def test_reader_equals_the_plain_formulas_in_blocks_of_any_size(seed, causal, ro
 def test_the_uniform_reference_is_what_a_uniform_head_reads(causal):
     _, tokens, mask, _ = random_call(3, B=5, H=1, T=7, causal=causal)
     measures = applicable(BITS, causal=causal)
-    reader = Reader(measures, tokens, mask, causal=causal)
+    reader = Reader(measures, blocks_of(tokens, mask, causal=causal))
     allowed = Block.of(tokens, mask, causal=causal).allowed
     weights = (allowed.double() / allowed.sum(dim=-1, keepdim=True))[:, None]  # NaN at padded queries: not to be read
 
@@ -309,3 +310,37 @@ def test_uniform_reference_at_sixteen_tokens_is_the_textbook_number():
         values, _ = uniform_values(applicable(BITS)["distance"], Block.of(tokens, causal=causal))
 
         assert float(values.mean()) == expected
+
+
+def test_what_a_models_own_mask_hides_is_no_key():
+    """A window of one key on each side: row i sees min(i, 1) + 1 + min(T − 1 − i, 1) keys, whatever causal says."""
+    T = 5
+    i = torch.arange(T)
+    block = Block.of(torch.zeros(1, T, dtype=torch.int64), allowed=((i[:, None] - i).abs() <= 1)[None])
+
+    assert block.n.tolist() == [[2, 3, 3, 3, 2]]
+    values, _ = uniform_values(applicable(BITS)["distance"], block)
+    assert values.tolist() == [[1 / 2, 2 / 3, 2 / 3, 2 / 3, 1 / 2]]
+
+
+def test_weight_on_special_tokens_counts_the_rows_of_the_others():
+    """[CLS] a b c [SEP]: a head that gives 1/2 to each special key reads 1, uniform attention 2/5."""
+    special = torch.tensor([[True, False, False, False, True]])
+    block = Block.of(torch.zeros(1, 5, dtype=torch.int64), special=special)
+    measure = applicable(WORDS, special=True)["special_weight"]
+    weights = special.double()[:, None, None, :].expand(1, 1, 5, 5) / 2
+
+    values, where = row_values(measure, Rows(block, weights))
+    uniform, _ = uniform_values(measure, block)
+
+    assert where.tolist() == [[[False, True, True, True, False]]]
+    assert values[where].tolist() == [1, 1, 1]
+    assert uniform[where[:, 0]].tolist() == [0.4, 0.4, 0.4]
+
+
+def test_without_special_tokens_nothing_is_said_of_them():
+    block = Block.of(torch.zeros(1, 3, dtype=torch.int64), special=torch.zeros(1, 3, dtype=torch.bool))
+    _, where = row_values(applicable(WORDS, special=True)["special_weight"], Rows(block, torch.ones(1, 1, 3, 3)))
+
+    assert not where.any()
+    assert "special_weight" not in applicable(WORDS)
