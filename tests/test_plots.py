@@ -370,11 +370,12 @@ def test_what_the_table_has_not_is_refused(frame, histograms):
 
 
 def test_a_figure_has_its_own_opaque_paper_in_any_theme(draw):
-    with mpl.rc_context(mpl.rcParamsDefault | {"figure.facecolor": "none", "axes.facecolor": "black"}):
+    with mpl.rc_context(mpl.rcParamsDefault | {"figure.facecolor": "none", "axes.facecolor": "#ff00ff"}):
         picture = pixels(draw())
 
     assert (picture[0, 0] == 255).all()
     assert (picture[..., 3] == 255).all()
+    assert not (picture == [255, 0, 255, 255]).all(axis=-1).any()
 
 
 def test_text_is_read_against_its_ground_in_any_theme(draw):

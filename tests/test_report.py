@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from analysis.report import percent, right, write_report
+from analysis.report import Folder, percent, right, write_report
 from attnkit import plots
 from attnkit.labels import number
 from tests.serving import CHROMIUM, CHROMIUM_ARGS
@@ -133,6 +133,23 @@ def test_uniform_attention_stands_above_the_heads(page):
     assert ["uniform", *(number(uniform) for uniform in STATISTICS.values())] in page.rows
 
 
+def test_a_cell_is_tinted_by_its_departure_from_uniform_attention(folder):
+    """The largest weight: uniform for the first head, the most above it for the last, here as much below for one more."""
+    file = folder / "head_stats_long.csv"
+    long = pd.read_csv(file, keep_default_na=False)
+    below = (long["statistic"] == "max_weight") & (long["layer"] == 0) & (long["head"] == 1)
+    long.assign(mean=long["mean"].mask(below, 1 / T - 0.05)).to_csv(file, index=False)
+
+    source = write_report(folder).read_text(encoding="utf-8")
+    cells = re.findall(rf'<td data-value="[^"]*"([^>]*)>({number(1 / T)}|0.250|0.150)</td>', source)
+
+    assert [attributes.strip() for attributes, _ in cells] == [
+        "",
+        'style="--hue: var(--less); --tint: 1.0"',
+        'style="--hue: var(--more); --tint: 1.0"',
+    ]
+
+
 def test_a_fresh_models_numbers_stand_there_too_where_they_were_taken(folder):
     long = pd.read_csv(folder / "head_stats_long.csv", keep_default_na=False)
     long.assign(untrained=long["head"] / 8).to_csv(folder / "head_stats_long.csv", index=False)
@@ -151,6 +168,15 @@ def test_tokens_and_classes_named_na_are_not_taken_for_missing(page):
     assert "Weight on token NA" in page.words
     assert "label: NA (7)" in page.words
     assert "nan" not in page.words.lower().split()
+
+
+def test_only_an_empty_number_is_missing(tmp_path):
+    (tmp_path / "anything.csv").write_text("statistic,group,mean\nNA,null,\nnan,None,0.5\n")
+
+    table = Folder(tmp_path).table("anything")
+
+    assert table[["statistic", "group"]].values.tolist() == [["NA", "null"], ["nan", "None"]]
+    assert table["mean"].isna().tolist() == [True, False]
 
 
 def test_indices_of_formulas_are_set_low(page):
