@@ -6,27 +6,20 @@ A page is a list of sections, and a section is a function of the folder that giv
 not there. To add one: write the function, add it to `SECTIONS`. `report.html` lays any section out.
 """
 
-import base64
-import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from analysis.findings import Finding, find
-from attnkit.labels import WORDS, group_words, meaning, number, words, words_and_unit
-
-TEXT_COLUMNS = {"statistic", "group", "group_a", "group_b", "definition", "unit", "defined_on"}
-LARGEST_SVG = 300_000  # bytes; a figure of many marks is smaller as PNG
+from analysis.findings import find
+from analysis.page import Cell, Folder, Section, Table, in_words, kind_of, percent, pictures, right, value_cell
+from attnkit.labels import group_words, meaning, number, words, words_and_unit
 
 FIGURES = {  # the beginning of a file's name: a title, and what to see
     "statistics": (
@@ -56,75 +49,8 @@ RECORD = {  # what a checkpoint says of itself
     "exhaustive_accuracy": "Accuracy in its own record: all sequences",
     "share_seen": "Test sequences that also stood in training",
 }
+ELSEWHERE: dict[str, tuple[str, str]] = {}  # figures that other sections show
 SUBSCRIPT = re.compile(r"(?<![A-Za-z])(Σ|p|n|v|x|K|W|max)_(\{[^}]*\}|[A-Za-z0-9]+)")
-
-
-@dataclass(frozen=True)
-class Picture:
-    title: str
-    text: str
-    images: Sequence[tuple[str, str]]  # what each shows, and a data URI: the page needs no other file
-
-
-@dataclass(frozen=True)
-class Cell:
-    text: str
-    value: float | None = None  # what it is sorted by, where it is a number
-    tint: float = 0.0  # −1 (much less than uniform attention) to 1 (much more)
-
-
-@dataclass(frozen=True)
-class Table:
-    caption: str
-    columns: Sequence[tuple[str, str]]  # heading, explanation
-    rows: Sequence[Sequence[Cell]]
-    headings: int  # how many columns from the left name the row
-    references: Sequence[tuple[str, Sequence[str]]] = ()  # rows that stay on top, each with a name
-    sortable: bool = False
-
-
-@dataclass(frozen=True)
-class Section:
-    anchor: str
-    title: str
-    text: str = ""
-    findings: Sequence[Finding] = ()
-    pictures: Sequence[Picture] = ()
-    table: Table | None = None
-    facts: Sequence[tuple[str, str]] = ()
-
-
-@dataclass(frozen=True)
-class Folder:
-    """What stands in an output folder. A table that is not there is None."""
-
-    path: Path
-    run: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def open(cls, path: Path) -> "Folder":
-        file = path / "run.json"
-        if not file.is_file():
-            raise FileNotFoundError(f"{path}: has no run.json; `python -m analysis.head_stats --out {path}` makes one")
-        return cls(path, json.loads(file.read_text(encoding="utf-8")))
-
-    def table(self, name: str) -> pd.DataFrame | None:
-        """Tokens and classes may be called NA or null: only an empty number is a missing one."""
-        file = self.path / f"{name}.csv"
-        if not file.is_file():
-            return None
-        columns = pd.read_csv(file, nrows=0).columns
-        missing = {column: [""] for column in columns if column not in TEXT_COLUMNS}
-        text = {column: str for column in columns if column in TEXT_COLUMNS}
-        return pd.read_csv(file, keep_default_na=False, na_values=missing, dtype=text)
-
-    @cached_property
-    def long(self) -> pd.DataFrame | None:
-        return self.table("head_stats_long")
-
-    @cached_property
-    def task(self) -> dict[str, Any]:
-        return self.run.get("task") or {}
 
 
 def write_report(out: Path) -> Path:
@@ -179,17 +105,6 @@ def lead(folder: Folder) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
-def right(accuracy: float, n: int) -> str:
-    """Never 100 % where one answer is wrong."""
-    correct = round(accuracy * n)
-    return f"all {n:,} right" if correct == n else f"{correct:,} of {n:,} right ({percent(accuracy)})"
-
-
-def percent(share: float) -> str:
-    digits = next((d for d in range(1, 7) if share in (0, 1) or 0 < round(100 * share, d) < 100), 7)
-    return f"{100 * share:.{0 if share in (0, 1) else digits}f}\N{NO-BREAK SPACE}%"
-
-
 # ---------------------------------------------------------------- the sections, in their order
 
 
@@ -215,26 +130,11 @@ def how_to_read(folder: Folder) -> Section | None:
 
 
 def figures(folder: Folder) -> Section | None:
-    """Files whose names begin alike are one figure; those of other names follow, each by itself."""
+    """Files whose names begin alike are one figure; those that no section knows follow, each by itself."""
     names = sorted(file.stem for file in (folder.path / "figures").glob("*.png"))
-    kinds = {name: next((kind for kind in FIGURES if name.startswith(kind)), name) for name in names}
-    order = [*WORDS]  # the one of the tables
-    names.sort(key=lambda name: order.index(rest) if (rest := name.removeprefix(f"{kinds[name]}_")) in order else -1)
-    pictures = []
-    for kind in dict.fromkeys([*FIGURES, *kinds.values()]):
-        title, text = FIGURES.get(kind, (in_words(kind).capitalize(), ""))
-        images = [(in_words(name), image(folder.path / "figures" / name)) for name in names if kinds[name] == kind]
-        if images:
-            pictures.append(Picture(title, text, images))
-    return Section("figures", "Figures", pictures=pictures) if pictures else None
-
-
-def image(path: Path) -> str:
-    """Of `path`.svg and `path`.png the sharp one, unless it is large, as a data URI."""
-    png, svg = path.with_name(path.name + ".png"), path.with_name(path.name + ".svg")
-    use_svg = svg.is_file() and svg.stat().st_size <= LARGEST_SVG
-    kind, content = ("svg+xml", svg.read_bytes()) if use_svg else ("png", png.read_bytes())
-    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+    others = {name: (in_words(name).capitalize(), "") for name in names if not kind_of(name, FIGURES | ELSEWHERE)}
+    found = pictures(folder, FIGURES | others)
+    return Section("figures", "Figures", pictures=found) if found else None
 
 
 def all_heads(folder: Folder) -> Section | None:
@@ -271,12 +171,6 @@ def all_heads(folder: Folder) -> Section | None:
 
 def known(values: Iterable[float]) -> list[str]:
     return [number(value) if np.isfinite(value) else "" for value in values]
-
-
-def value_cell(value: float, tint: float) -> Cell:
-    if np.isnan(value):
-        return Cell("–")
-    return Cell(number(value), float(value), 0.0 if np.isnan(tint) else round(float(tint), 2))
 
 
 def dictionary(folder: Folder) -> Section | None:
@@ -339,10 +233,6 @@ def speed(run: dict[str, Any]) -> str | None:
         return None
     rate = run.get("sequences_per_second")
     return f"{run['seconds']:.3g} s" + (f", {rate:,.0f} sequences a second" if rate else "")
-
-
-def in_words(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def groups(folder: Folder) -> str | None:
