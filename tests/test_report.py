@@ -134,7 +134,7 @@ def test_uniform_attention_stands_above_the_heads(page):
 
 
 def test_a_cell_is_tinted_by_its_departure_from_uniform_attention(folder):
-    """The largest weight: uniform for the first head, the most above it for the last, here as much below for one more."""
+    """The largest weight: uniform for the first head, most above it for the last, and here as far below for a third."""
     file = folder / "head_stats_long.csv"
     long = pd.read_csv(file, keep_default_na=False)
     below = (long["statistic"] == "max_weight") & (long["layer"] == 0) & (long["head"] == 1)
