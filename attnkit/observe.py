@@ -20,14 +20,15 @@ class AttentionCall:
     """One attention site of one forward pass, all its heads side by side. Tensors are detached, never copied."""
 
     layer: int  # counted from 0
-    query: Float[Tensor, "B H T d"]
+    query: Float[Tensor, "B H R d"]  # R = T, unless it looks at another sequence
     key: Float[Tensor, "B H T d"]
-    value: Float[Tensor, "B H T d"]
-    mask: Bool[Tensor, "B 1 1 T"] | None  # True where a key may be seen; None: everywhere
+    value: Float[Tensor, "B H T e"]
+    mask: Bool[Tensor, "b 1 r T"] | None  # True where a key may be seen; None: everywhere
     scale: float  # what the scores q·k are multiplied with
-    weights: Float[Tensor, "B H T T"]  # after the softmax, before any dropout
-    output: Float[Tensor, "B H T d"]  # weights @ value
-    w_o: Float[Tensor, "H d D"]  # each head's own slice of the output projection
+    weights: Float[Tensor, "B H R T"]  # after the softmax, before any dropout
+    output: Float[Tensor, "B H R e"]  # weights @ value
+    w_o: Float[Tensor, "H e D"] | None  # each head's own slice of the output projection
+    kind: str = "self"  # or, in models of two parts: encoder, decoder, cross
 
 
 @contextmanager
@@ -53,5 +54,5 @@ def _report(
     q, k, v, mask = inputs
     output, weights = outputs
     w_o = site.W_o.weight.T.unflatten(0, (site.n_heads, -1))  # (D, D) -> (H, d, D)
-    tensors = [t.detach() for t in (weights, output, w_o)]
-    on_call(AttentionCall(layer, q.detach(), k.detach(), v.detach(), mask, q.shape[-1] ** -0.5, *tensors))
+    q, k, v, weights, output, w_o = (t.detach() for t in (q, k, v, weights, output, w_o))
+    on_call(AttentionCall(layer, q, k, v, mask, q.shape[-1] ** -0.5, weights, output, w_o))
