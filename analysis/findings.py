@@ -10,6 +10,7 @@ import pandas as pd
 from attnkit.labels import number, words, words_and_unit
 
 FLAT = 0.99  # normalized entropy above which a head is uniform within 1 %
+CLOSE = 0.01  # relative departure from uniform attention up to which none is spoken of
 MARKED = 1.5  # times uniform attention, from which a head is said to look at a place
 SELECTIVE = log(1.25)  # selectivity from which a head is said to tell its own token from the others: 1.25 to 1
 NAMED = 8  # heads that one sentence names
@@ -44,15 +45,21 @@ class Finding:
 
 def find(long: pd.DataFrame, differences: pd.DataFrame | None = None) -> list[Finding]:
     """The findings of `head_stats_long`, and of the table of differences between groups where there is one."""
-    groups: dict[str, Group] = {}
-    columns = (long[name].tolist() for name in ("group", "statistic", "layer", "head", "mean", "uniform"))
-    for group, statistic, layer, head, mean, uniform in zip(*columns, strict=True):
-        groups.setdefault(group, {}).setdefault(statistic, {})[layer, head] = Value(mean, uniform)
+    groups = by_group(long)
     everything = groups.get("all", {})
     found = [say(everything) for say in (sharpness, places, own_token, tokens, position)]
     if differences is not None:
         found.append(classes(groups, differences))
     return [finding for finding in found if finding]
+
+
+def by_group(long: pd.DataFrame) -> dict[str, Group]:
+    """`head_stats_long`, to look things up in."""
+    groups: dict[str, Group] = {}
+    columns = (long[name].tolist() for name in ("group", "statistic", "layer", "head", "mean", "uniform"))
+    for group, statistic, layer, head, mean, uniform in zip(*columns, strict=True):
+        groups.setdefault(group, {}).setdefault(statistic, {})[layer, head] = Value(mean, uniform)
+    return groups
 
 
 def sharpness(values: Group) -> Finding | None:
@@ -88,12 +95,14 @@ def places(values: Group) -> Finding | None:
         more = f"; and {len(marked) - NAMED} more" if len(marked) > NAMED else ""
         text = f"Weights of at least {MARKED} times what uniform attention gives: {'; '.join(parts)}{more}."
         return Finding("Places", text)
+    text = "No head looks at a fixed place, such as its own, the previous or the first token: "
     ratio, head, place = max(weights, key=lambda weight: abs(log(weight[0])))
+    if isclose(ratio, 1, rel_tol=CLOSE):
+        return Finding("Places", text + "every such weight is what uniform attention gives, within 1 %.")
     return Finding(
         "Places",
-        f"No head looks at a fixed place, such as its own, the previous or the first token: no such weight reaches "
-        f"{MARKED} times what uniform attention gives. The furthest from it is that of {name(head)} on {place}, "
-        f"with {times(ratio)}.",
+        f"{text}no such weight reaches {MARKED} times what uniform attention gives. The furthest from it is that of "
+        f"{name(head)} on {place}, with {times(ratio)}.",
     )
 
 
@@ -117,7 +126,9 @@ def tokens(values: Group) -> Finding | None:
     leaning = [(ratio, head, kind) for kind in kinds for head, ratio in ratios(values, kind).items()]
     if not leaning:
         return None
-    _, head, kind = max(leaning)
+    ratio, head, kind = max(leaning)
+    if ratio <= 1 + CLOSE:
+        return Finding("Tokens", "No head leans to a token: each gets what uniform attention gives, within 1 %.")
     mean, uniform = values[kind][head]
     token = words(kind).removeprefix("Weight on ")
     return Finding(

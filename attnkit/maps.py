@@ -104,7 +104,7 @@ def attention_grid(
 def colour_scale(weights: np.ndarray, uniform: float | int | None) -> dict[str, Any]:
     if uniform is None:
         return {"vmin": 0, "vmax": weights.max(), "cmap": SEQUENTIAL}
-    return centred(weights, uniform)
+    return centred(weights, uniform, least=0.1 * uniform)  # rounding is not worth a colour
 
 
 # ---------------------------------------------------------------- what goes in

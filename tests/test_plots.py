@@ -184,6 +184,15 @@ def test_uniform_attention_is_white_where_departures_are_drawn():
     assert image.norm(maps().max()) <= 1
 
 
+def test_rounding_errors_of_uniform_attention_stay_white():
+    flat = np.full((L, H, T, T), 1 / T) + np.linspace(0, 1e-12, L * H * T * T).reshape(L, H, T, T)
+
+    image = attention_grid(flat, uniform=1 / T).axes[0].images[0]
+
+    assert luminance(image.cmap(image.norm(flat.min()))) > 0.9
+    assert luminance(image.cmap(image.norm(flat.max()))) > 0.9
+
+
 def test_tokens_are_drawn_as_they_are_typed():
     """A dollar sign starts no formula, a glyph that the font has not draws no box, and no draw warns."""
     ax = attention_map(np.eye(len(ODD)), ODD, title=r"$\frac$ 中")
