@@ -1,4 +1,4 @@
-"""Side-by-side measurements. Each module has one function that returns rows; `python -m benchmarks` prints them all."""
+"""Side-by-side measurements. Each module has a function that gives rows; `python -m benchmarks` prints them all."""
 
 import time
 from collections.abc import Callable

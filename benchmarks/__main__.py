@@ -2,14 +2,14 @@
 
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 
 from attnkit.cli import progress, run
 from benchmarks import Row, seeds, statistics, training
 
-MEASUREMENTS: list[Callable[[], list[Row]]] = [statistics.rows, training.rows, seeds.rows]
+MEASUREMENTS: list[Callable[[], Iterable[Row]]] = [statistics.rows, training.rows, seeds.rows]
 
 
 def main() -> None:

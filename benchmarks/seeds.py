@@ -1,6 +1,6 @@
 """Does training succeed, whatever the seed? `python -m benchmarks.seeds`"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from statistics import median
 
 from attnkit.data import task_sets
@@ -12,7 +12,7 @@ from benchmarks.training import DATA, article_model
 SEEDS = 20
 
 
-def rows(on_seed: Callable[[int, float], None] = lambda seed, accuracy: None) -> list[Row]:
+def rows(on_seed: Callable[[int, float], None] = lambda seed, accuracy: None) -> Iterator[Row]:
     sets = task_sets(MAJORITY, DATA)
     accuracies = []
     for seed in range(SEEDS):
@@ -21,7 +21,7 @@ def rows(on_seed: Callable[[int, float], None] = lambda seed, accuracy: None) ->
         accuracies.append(measure(model, MAJORITY, DATA)["exhaustive_accuracy"])
         on_seed(seed, accuracies[-1])
     what = f"accuracy on all {MAJORITY.count(DATA.length):,} sequences, over {SEEDS} seeds"
-    return [Row(what, f"median {median(accuracies):.3%}, worst {min(accuracies):.3%}")]
+    yield Row(what, f"median {median(accuracies):.3%}, worst {min(accuracies):.3%}")
 
 
 if __name__ == "__main__":
