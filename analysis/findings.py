@@ -89,11 +89,17 @@ def places(values: Group) -> Finding | None:
     ]
     if not weights:
         return None
-    marked = sorted((weight for weight in weights if weight[0] >= MARKED), reverse=True)
+    marked: dict[str, list[tuple[float, Head]]] = {}
+    for ratio, head, place in sorted(weights, reverse=True):
+        if ratio >= MARKED:
+            marked.setdefault(place, []).append((ratio, head))
     if marked:
-        parts = [f"{name(head)} on {place} ({times(ratio)})" for ratio, head, place in marked[:NAMED]]
-        more = f"; and {len(marked) - NAMED} more" if len(marked) > NAMED else ""
-        text = f"Weights of at least {MARKED} times what uniform attention gives: {'; '.join(parts)}{more}."
+        parts = []
+        for place, found in marked.items():
+            ratio, head = found[0]
+            more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+            parts.append(f"{name(head)} on {place} ({times(ratio)}{more})")
+        text = f"Heads whose weight is at least {MARKED} times what uniform attention gives: {'; '.join(parts)}."
         return Finding("Places", text)
     text = "No head looks at a fixed place, such as its own, the previous or the first token: "
     ratio, head, place = max(weights, key=lambda weight: abs(log(weight[0])))

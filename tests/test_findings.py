@@ -58,7 +58,7 @@ def test_a_head_that_looks_at_the_previous_token_is_found():
     said = text(table({("previous_weight", 0, 1): 0.5, ("self_weight", 1, 0): 1.4 / N}), "Places")
 
     assert said == (
-        "Weights of at least 1.5 times what uniform attention gives: layer 0, head 1 on the previous token "
+        "Heads whose weight is at least 1.5 times what uniform attention gives: layer 0, head 1 on the previous token "
         "(8.00 times)."
     )
 
@@ -70,10 +70,14 @@ def test_without_a_fixed_place_the_one_furthest_from_uniform_is_named():
     assert "that of layer 1, head 0 on the token itself, with 0.50 times" in said
 
 
-def test_a_long_list_of_places_ends_in_its_number():
-    everywhere = {(statistic, *head): 0.5 for statistic in ("self_weight", "previous_weight") for head in HEADS}
+def test_of_many_heads_that_look_at_a_place_the_strongest_is_named_and_the_others_are_counted():
+    everywhere = {("previous_weight", *head): 0.25 for head in HEADS}
+    special = everywhere | {("previous_weight", 1, 1): 0.5, ("self_weight", 0, 2): 1.0}
 
-    assert text(table(everywhere), "Places").endswith("; and 4 more.")
+    assert text(table(special), "Places").endswith(
+        "layer 0, head 2 on the token itself (16 times); layer 1, head 1 on the previous token (8.00 times, "
+        "and 5 more)."
+    )
 
 
 def test_heads_that_follow_and_that_flee_their_own_token_are_told_apart():
