@@ -1,9 +1,10 @@
-"""The page: wiring and words. `python demo/app.py` serves it; what it shows is computed in views.py."""
+"""The page: which component calls what. `python demo/app.py` serves it; what it shows is computed in views.py."""
 
 import os
 import sys
 from collections.abc import Callable
-from functools import partial, wraps
+from dataclasses import dataclass, fields
+from functools import wraps
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -13,265 +14,265 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["GRADIO_ANALYTICS_CACHE_FREQUENCY"] = "1000"  # else a summary is rebuilt after every event
+os.environ["DEMO_PORT"] = os.environ.pop("GRADIO_SERVER_PORT", "7860")  # gradio trips over what is no number
 
 import gradio as gr
 import torch
-from jinja2 import Environment, FileSystemLoader
 
-from demo import views
+from demo import figures, parts, samples, views, words
+from demo.shelf import FIRST_CHOICE, open_checkpoint, shelf
+from demo.words import say
 
-HERE = Path(__file__).parent
-TITLE = "What do the heads look at?"
-INTRO = f"""
-# {TITLE}
-A small transformer reads a sequence of bits and says whether ones are the majority.
-Type one, and see where each of its attention heads looks.
-"""
-HOW_TO_READ = """
-Each square is one head. A **row** is a query, the token that looks; a **column** is a key, a token that is looked at.
-The darker a cell, the more of its attention the query gives that key; each row adds up to 1.
-In the maps, layers, heads and positions are counted from 0. **Click a head** to see it large.
-"""
-NO_CHECKPOINT = "There is no checkpoint yet: `make train` makes one in under a minute. Then reload this page."
-LEFT_OUT = "Left out, for it does not open: <b>{name}</b> ({reason})."
-SHARED, OWN = "one for all heads", "each head its own"
-EXAMPLES = {  # by the names in views.near_ties
-    "tie": "a tie: {ones} of {length}",
-    "sorted": "a tie, sorted",
-    "more": "one more: {ones}",
-    "fewer": "one fewer: {ones}",
-    "all": "all ones",
-}
 
-SCROLL = "() => document.querySelector('#one-head').scrollIntoView({behavior: 'smooth', block: 'nearest'})"
-HTML = Environment(loader=FileSystemLoader(HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True)
-# The semi-bold that gradio ships has a handful of letters only: the others would come from another font.
-SANS = gr.themes.LocalFont("IBM Plex Sans", weights=(400, 700))
-THEME = gr.themes.Base(
-    primary_hue="teal", neutral_hue="slate", font=[SANS, "ui-sans-serif", "system-ui", "sans-serif"]
-).set(
-    body_text_color_subdued="*neutral_500",  # 4.5 : 1 against the page, as everything that is read
-    body_text_color_subdued_dark="*neutral_400",
-    checkbox_border_color="*neutral_400",
-    checkbox_border_color_dark="*neutral_500",
-)
-LAUNCH: dict[str, Any] = {
-    "theme": THEME,
-    "css_paths": HERE / "page.css",
-    "ssr_mode": False,  # slower here, and it wants Node
-    "run_history": False,  # it would cost hundreds of milliseconds an event
-    "footer_links": ["api", "settings"],
-    "max_file_size": 1,  # byte: nothing is ever uploaded
-    "share": False,
-}
+@dataclass(frozen=True)
+class Asked:
+    """What stands on the page when it asks; the fields are the event's inputs, in this order."""
+
+    language: str
+    checkpoint: str
+    sequence: str
+    off: str  # the heads that are switched off, as "0.1 1.3": layer.head
+    replacement: str  # what stands in the place of their outputs
+
+    def read(self) -> views.Reading:
+        return views.read(self.checkpoint, self.sequence, views.heads_of(self.off), self.replacement)
+
+
+N = len(fields(Asked))
 
 # ---------------------------------------------------------------- what the page calls
 
 
-def told(view: Callable[..., Any], *, as_html: bool = True) -> Callable[..., Any]:
-    """Hand the sentence of a view's ValueError to the person who asked; neither they nor the log get a traceback.
+def refusal(language: str, error: ValueError) -> gr.Error:
+    """Neither the person who asked nor the log gets a traceback; the page shows the sentence as HTML."""
+    return gr.Error(escape(words.sentence(language, error), quote=False), print_exception=False)
 
-    The page shows it as HTML, the clients of the API as it is.
-    """
 
-    @wraps(view)
-    def telling(*args: Any, **kwargs: Any) -> Any:
+def page(view: Callable[[Asked], Any]) -> Callable[..., Any]:
+    """A view of what stands on the page, as gradio calls it."""
+
+    def call(*values: Any) -> Any:
         try:
-            return view(*args, **kwargs)
+            return view(Asked(*values))
         except ValueError as error:
-            sentence = escape(str(error), quote=False) if as_html else str(error)
-            raise gr.Error(sentence, print_exception=False) from None
+            raise refusal(values[0], error) from None
 
-    return telling
-
-
-def check(checkpoint: str, sequence: str, *others: Any) -> list[dict[str, Any]]:
-    """Read the sequence before the event runs: the message then stands under the field."""
-    problem = views.complaint(checkpoint, sequence)
-    return [gr.validate(True, ""), gr.validate(not problem, problem), *(gr.validate(True, "") for _ in others)]
+    return call
 
 
-@told
-def show(checkpoint: str, sequence: str, scale: str, layer: int | None, head: int | None) -> tuple[str, dict[str, Any]]:
-    """The answer and the grid."""
-    reading = views.read(checkpoint, sequence)
-    answer = HTML.get_template("answer.html").render(
-        views.verdict(reading), task=reading.info.task.name, trained_length=reading.info.data.length
-    )
-    selected = None if layer is None or head is None else (layer, head)
-    return answer, views.packed(reading, shared_scale=scale == SHARED, selected=selected)
+def page_event(view: Callable[[gr.EventData, Asked], Any]) -> Callable[..., Any]:
+    """The same for an event that brings something of its own."""
+
+    def call(event: gr.EventData, *values: Any) -> Any:
+        try:
+            return view(event, Asked(*values))
+        except ValueError as error:
+            raise refusal(values[0], error) from None
+
+    return call
 
 
-@told
-def choose(checkpoint: str, sequence: str, scale: str, layer: int | None, head: int | None) -> tuple[Any, ...]:
-    """All that depends on the checkpoint. What was typed and selected stays where this checkpoint can take it."""
-    info, _ = views.open_checkpoint(checkpoint)
-    found = views.near_ties(checkpoint)
-    if views.complaint(checkpoint, sequence):
-        sequence = found.get("more") or views.random_sequence(checkpoint)
-    layers, heads = range(info.model.n_layers), range(info.model.n_heads)
-    if layer not in layers or head not in heads:
-        layer = head = None
-    labels = [EXAMPLES[kind].format(ones=s.count("1"), length=len(s)) for kind, s in found.items()]
+def check(*values: Any) -> list[dict[str, Any]]:
+    """Read what stands on the page before the event runs: the message then stands under the field."""
+    try:
+        Asked(*values).read()
+        problem = ""
+    except ValueError as error:
+        problem = words.sentence(values[0], error)
+    at = [field.name for field in fields(Asked)].index("sequence")
+    return [gr.validate(not problem, problem) if i == at else gr.validate(True, "") for i in range(N)]
+
+
+def show(asked: Asked) -> tuple[Any, ...]:
+    """The answer, the grid and the cells."""
+    reading = asked.read()
+    return parts.answer(asked.language, reading), views.packed(reading), views.cells(reading)
+
+
+def effects(event: gr.EventData, asked: Asked) -> tuple[Any, ...]:
+    """What single changes would do to what the grid has drawn, for the grid, the cells and the list."""
+    try:
+        reading = views.read(event.checkpoint, event.sequence, event.off, event.replacement)
+    except ValueError:  # the event that this one follows has told
+        return gr.skip(), gr.skip(), gr.skip()
+    heads, tokens = views.effects(reading)
+    return gr.HTML(effects=heads), gr.HTML(flips=tokens), parts.ranks(asked.language, heads, reading.off)
+
+
+def ablate(event: gr.EventData, asked: Asked) -> tuple[Any, ...]:
+    """Switch heads off or on, as the grid says."""
+    after = Asked(asked.language, asked.checkpoint, asked.sequence, event.off, event.replacement)
+    return after.off, after.replacement, *show(after)
+
+
+def choose(asked: Asked) -> tuple[Any, ...]:
+    """All that depends on the checkpoint. What was typed and switched stays where this checkpoint can take it."""
+    info, _ = open_checkpoint(asked.checkpoint)
+    found = samples.near_ties(asked.checkpoint)
+    sequence, off = asked.sequence, asked.off
+    try:
+        views.token_ids(info, sequence)
+    except ValueError:
+        sequence = found.get("more") or samples.random_sequence(asked.checkpoint)
+    try:
+        views.known_heads(info, views.heads_of(off))
+    except ValueError:
+        off = ""
+    after = Asked(asked.language, asked.checkpoint, sequence, off, asked.replacement)
+    placeholder = say(asked.language, "placeholder", longest=info.model.max_len, vocab=" ".join(info.task.vocab))
+    labels = [say(asked.language, kind, ones=s.count("1"), length=len(s)) for kind, s in found.items()]
     return (
-        gr.Textbox(value=sequence, placeholder=f"1 to {info.model.max_len} of {' '.join(info.task.vocab)}"),
+        gr.Textbox(value=sequence, placeholder=placeholder),
         gr.Dataset(samples=[[s] for s in found.values()], sample_labels=labels, visible=bool(found)),
-        gr.Radio(choices=list(layers), value=layer),
-        gr.Radio(choices=list(heads), value=head),
-        gr.Row(visible=layer is not None),
-        *show(checkpoint, sequence, scale, layer, head),
+        off,
+        *show(after),
     )
 
 
-def open_page(scale: str) -> tuple[Any, ...]:
-    """The checkpoints that are there now, and the page of the first."""
-    names, broken = views.shelf()
-    left_out = "<br>".join(LEFT_OUT.format(name=escape(name), reason=escape(why)) for name, why in broken.items())
-    rest = choose(names[0], "", scale, None, None) if names else [gr.skip()] * 7
+def speak(language: str) -> tuple[Any, ...]:
+    """The words of everything that has some; of the checkpoint's own, `choose` tells."""
+    texts = words.page_words(language)
+    names, broken = shelf()
+    left_out = "<br>".join(
+        say(language, "left_out", name=escape(name), reason=escape(reason)) for name, reason in broken.items()
+    )
     return (
-        gr.Markdown(visible=not names),
-        gr.Row(visible=bool(names)),
-        gr.Dropdown(choices=names, value=names[0] if names else None),
+        gr.Markdown(f"# {texts['title']}\n{texts['intro']}"),
+        gr.Radio(label=texts["language"], value=language),
+        gr.Markdown(texts["no_checkpoint"], visible=not names),
+        gr.Textbox(label=texts["sequence"]),
+        texts["random"],
+        texts["clear"],
+        gr.Dropdown(label=texts["checkpoint"]),
         gr.HTML(left_out, visible=bool(broken)),
-        *rest,
+        texts["how"],
+        gr.HTML(words=texts),
+        gr.HTML(words=texts),
     )
 
 
-@told
-def enlarge(checkpoint: str, sequence: str, scale: str, layer: int | None, head: int | None) -> Any:
-    if layer is None or head is None:
-        return gr.skip()
-    return views.head_figure(views.read(checkpoint, sequence), layer, head, shared_scale=scale == SHARED)
+def open_page(request: gr.Request) -> tuple[Any, ...]:
+    """The checkpoints that are there now, and the page as its address says: else that of the first of them."""
+    names, _ = shelf()
+    link = dict(request.query_params)
+    language = link.get("language") if link.get("language") in words.LANGUAGES else None
+    language = language or words.preferred(request.headers.get("accept-language"))
+    chosen = link.get("checkpoint") if link.get("checkpoint") in names else next(iter(names), None)
+    replacement = link["replacement"] if link.get("replacement") in views.REPLACEMENTS else views.REPLACEMENTS[0]
+    asked = Asked(language, chosen or "", link.get("sequence", ""), link.get("off", ""), replacement)
+    dropdown = gr.Dropdown(choices=names, value=chosen)
+    return (
+        gr.Row(visible=bool(names)),
+        dropdown,
+        asked.replacement,
+        *(choose(asked) if names else [gr.skip()] * 6),
+        *speak(language),
+    )
 
 
-@told
-def pick(checkpoint: str, sequence: str, scale: str, event: gr.EventData) -> tuple[Any, ...]:
-    """Select the head that was clicked."""
-    return gr.Row(visible=True), event.layer, event.head, *show(checkpoint, sequence, scale, event.layer, event.head)
+def translate(asked: Asked) -> tuple[Any, ...]:
+    return *choose(asked), *speak(asked.language)
 
 
-@told
-def close(checkpoint: str, sequence: str, scale: str) -> tuple[Any, ...]:
-    return gr.Row(visible=False), None, None, *show(checkpoint, sequence, scale, None, None)
+def save(event: gr.EventData, asked: Asked) -> figures.Download:
+    return figures.file(asked.read(), event.ending, event.head, shared_scale=bool(event.shared))
 
 
-@told
-def save_all(ending: str, checkpoint: str, sequence: str, scale: str) -> views.Download:
-    reading = views.read(checkpoint, sequence)
-    if ending == "csv":
-        return views.download("attention.csv", views.weights_csv(reading))
-    return views.download(f"attention.{ending}", views.grid_figure(reading, shared_scale=scale == SHARED))
-
-
-@told
-def save_head(ending: str, checkpoint: str, sequence: str, scale: str, layer: int, head: int) -> views.Download:
-    figure = views.head_figure(views.read(checkpoint, sequence), layer, head, shared_scale=scale == SHARED)
-    return views.download(f"attention-layer{layer}-head{head}.{ending}", figure)
+def draw_lot(asked: Asked) -> str:
+    return samples.random_sequence(asked.checkpoint)
 
 
 # ---------------------------------------------------------------- the API
 
 
-def classify(sequence: str, checkpoint: str = views.FIRST_CHOICE) -> views.Verdict:
-    """Classify one sequence: its class, the probability of each class, and the counts behind it."""
+def endpoint(view: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(view)
+    def telling(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return view(*args, **kwargs)
+        except ValueError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+
+    return telling
+
+
+def classify(sequence: str, checkpoint: str = FIRST_CHOICE) -> views.Verdict:
+    """Classify one sequence: its class, the probability of each class, the margin, and the counts behind it."""
     return views.verdict(views.read(checkpoint, sequence))
 
 
-def attention(sequence: str, checkpoint: str = views.FIRST_CHOICE) -> views.Maps:
+def attention(sequence: str, checkpoint: str = FIRST_CHOICE) -> views.Maps:
     """Every head's attention on one sequence: weights[layer][head][query][key]; the weights of a query sum to 1."""
     return views.maps(views.read(checkpoint, sequence))
+
+
+def ablated(
+    sequence: str, heads: list[list[int]], replacement: str = "zero", checkpoint: str = FIRST_CHOICE
+) -> views.Ablation:
+    """Switch heads off, [[layer, head], …]: the answer before and after, and what each single head is worth then."""
+    return views.ablation(views.read(checkpoint, sequence, heads, replacement))
 
 
 # ---------------------------------------------------------------- the page
 
 
-def attention_grid() -> gr.HTML:
-    """A plain gr.HTML: a subclass would make gradio write a .pyi file beside this one."""
-    template, style, script = ((HERE / f"grid.{ending}").read_text("utf-8") for ending in ("html", "css", "js"))
-    return gr.HTML(
-        html_template=template,
-        css_template=style,
-        js_on_load=script,
-        apply_default_css=False,
-        elem_id="heads",
-        colours=views.colours(),
-    )
-
-
-def save_row(what: str, endings: tuple[str, ...]) -> dict[str, gr.Button]:
-    with gr.Row(elem_classes="save"):
-        gr.HTML(what, elem_classes="what")
-        return {ending: gr.Button(ending.upper(), size="sm", min_width=0) for ending in endings}
-
-
 def build() -> gr.Blocks:
-    with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(3600, 3600)) as page:
-        gr.Markdown(INTRO, elem_id="intro")
-        none_yet = gr.Markdown(NO_CHECKPOINT, visible=False, elem_id="none-yet")
+    with gr.Blocks(title=say("en", "title"), analytics_enabled=False, delete_cache=(3600, 3600)) as blocks:
+        with gr.Row(elem_id="top"):
+            intro = gr.Markdown(elem_id="intro")
+            language = gr.Radio([(name, key) for key, name in words.LANGUAGES.items()], elem_id="language")
+        none_yet = gr.Markdown(visible=False, elem_id="none-yet")
         with gr.Row(elem_id="everything") as everything:
             with gr.Column(scale=3, min_width=300, elem_id="left"):
-                sequence = gr.Textbox(label="Sequence", max_lines=1, elem_id="sequence")
+                sequence = gr.Textbox(label=say("en", "sequence"), max_lines=1, elem_id="sequence")
                 with gr.Row(elem_id="tries"):
-                    random = gr.Button("random", size="sm", min_width=0, elem_id="random")
+                    random = gr.Button(say("en", "random"), size="sm", min_width=0, elem_id="random")
+                    clear = gr.Button(say("en", "clear"), size="sm", min_width=0, elem_id="clear")
                     examples = gr.Dataset(components=[gr.Textbox(render=False)], samples=[], show_label=False)
                 answer = gr.HTML(elem_id="answer")
-                checkpoint = gr.Dropdown(label="Checkpoint", elem_id="checkpoint")
+                ranks = gr.HTML(elem_id="ranks")
+                checkpoint = gr.Dropdown(label=say("en", "checkpoint"), elem_id="checkpoint")
                 broken = gr.HTML(visible=False, elem_id="broken")
-                gr.Markdown(HOW_TO_READ, elem_id="how")
+                how = gr.Markdown(elem_id="how")
             with gr.Column(scale=8, min_width=320, elem_id="right"):
-                scale = gr.Radio([SHARED, OWN], value=SHARED, label="Colour scale", elem_id="scale")
-                grid = attention_grid()
-                all_buttons = save_row("Save all heads", ("png", "svg", "csv"))
-                with gr.Row(visible=False, elem_id="one-head") as panel:
-                    with gr.Column(scale=5, min_width=300):
-                        plot = gr.Plot(format="png", show_label=False, elem_id="figure")
-                    with gr.Column(scale=2, min_width=180):
-                        layer = gr.Radio([], label="Layer", elem_id="layer")
-                        head = gr.Radio([], label="Head", elem_id="head")
-                        head_buttons = save_row("Save this head", ("png", "svg"))
-                        shut = gr.Button("Close", size="sm", elem_id="close")
+                cells = parts.token_cells()
+                grid = parts.attention_grid()
+        off = gr.Textbox(visible="hidden", elem_id="off")
+        replacement = gr.Textbox("zero", visible="hidden")
         file = gr.HTML(html_template="", visible="hidden")  # a Download on its way to the browser
 
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-        typed = [checkpoint, sequence, scale]
-        selected = [*typed, layer, head]
-        shown = [answer, grid]
-        chosen = [sequence, examples, layer, head, panel, *shown]
-        page.load(open_page, scale, [none_yet, everything, checkpoint, broken, *chosen], **quiet)
-        checkpoint.input(choose, selected, chosen, **quiet)
-        gr.on(
-            [sequence.change, scale.input, layer.input, head.input],
-            show,
-            selected,
-            shown,
-            validator=check,
-            trigger_mode="always_last",  # while one types, what comes in between may be dropped
-            **quiet,
-        )
-        random.click(told(views.random_sequence), checkpoint, sequence, **quiet)
+        asked = [language, checkpoint, sequence, off, replacement]
+        shown = [answer, grid, cells]
+        chosen = [sequence, examples, off, *shown]
+        spoken = [intro, language, none_yet, sequence, random, clear, checkpoint, broken, how, grid, cells]
+        blocks.load(open_page, None, [everything, checkpoint, replacement, *chosen, *spoken], **quiet)
+        language.input(page(translate), asked, [*chosen, *spoken], **quiet)
+        checkpoint.input(page(choose), asked, chosen, **quiet)
+        # While one types, what comes in between may be dropped.
+        sequence.change(page(show), asked, shown, validator=check, trigger_mode="always_last", **quiet)
+        grid.ablate(page_event(ablate), asked, [off, replacement, *shown], **quiet)
+        # What single changes would do takes longer: it follows the grid, so that typing never waits for it.
+        grid.redraw(page_event(effects), asked, [grid, cells, ranks], trigger_mode="always_last", **quiet)
+        random.click(page(draw_lot), asked, sequence, **quiet)
+        clear.click(None, None, sequence, js="() => ''")
         examples.click(lambda sample: sample[0], examples, sequence, **quiet)
-        grid.pick(pick, typed, [panel, layer, head, *shown], validator=check, **quiet).success(js=SCROLL)
-        shut.click(close, typed, [panel, layer, head, *shown], validator=check, **quiet)
-        # The large figure is slower to draw: it follows the grid, so that typing never waits for it.
-        grid.redraw(enlarge, selected, plot, trigger_mode="always_last", **quiet)
-        script = (HERE / "save.js").read_text("utf-8")
-        for save, inputs, buttons in ((save_all, typed, all_buttons), (save_head, selected, head_buttons)):
-            for ending, button in buttons.items():
-                click = button.click(partial(save, ending), inputs, file, validator=check, **quiet)
-                click.success(None, file, None, js=script)
+        saved = grid.save(page_event(save), asked, file, validator=check, **quiet)
+        saved.success(None, file, None, js=parts.source("save.js"))
 
-        gr.api(told(classify, as_html=False), api_name="classify")
-        gr.api(told(attention, as_html=False), api_name="attention")
-        page.queue(max_size=64, default_concurrency_limit=2)  # two cores; who comes 65th is told to try again
-    return page
+        gr.api(endpoint(classify), api_name="classify")
+        gr.api(endpoint(attention), api_name="attention")
+        gr.api(endpoint(ablated), api_name="ablate")
+        blocks.queue(max_size=64, default_concurrency_limit=2)  # two cores; who comes 65th is told to try again
+    return blocks
 
 
 def main() -> None:
-    torch.set_num_threads(2)
-    port = os.environ.get("GRADIO_SERVER_PORT", "7860")
+    port = os.environ["DEMO_PORT"]
+    torch.set_num_threads(1)  # models this small are faster on one, and visitors share the cores
     try:
-        demo.launch(server_port=int(port), **LAUNCH)
-    except (OSError, OverflowError):
+        demo.launch(server_port=int(port), **parts.LAUNCH)
+    except (OSError, OverflowError, ValueError):
         sys.exit(f"port {port} is in use, or none; choose another: GRADIO_SERVER_PORT=7861 python demo/app.py")
 
 

@@ -1,34 +1,12 @@
-// Draws every head's attention map. This is the js_on_load of one gr.HTML: Gradio hands in element, props, trigger, watch.
+// Draws every head's attention map, with a switch for each head. Runs after maps.js.
 //
-// props.value: {layers, heads, tokens, weights, shared, selected} as views.packed makes it, or null.
-// props.colours: 256 times rrggbb, from weight 0 up.
-// Events: pick {layer, head} when a head is clicked; redraw when the grid has changed while a head is selected.
-// Text from outside reaches the page through textContent and fillText alone, never as HTML.
+// Events: ablate {off, replacement} when a head is switched; redraw when the grid has changed;
+// save {ending, head, shared} when a file is asked for.
 
-const palette = props.colours.match(/.{6}/g);
-const FULL = 65535; // the integer for weight 1
-const $ = (selector) => element.querySelector(selector);
-const root = $(".attention"), layersBox = $(".layers"), tip = $(".tip");
-const make = (tag, className, text = "") =>
-  Object.assign(document.createElement(tag), { className, textContent: text });
-
-let view = null; // what is drawn: props.value with its weights unpacked
-let panels = []; // one {layer, head, button, canvas, note} per head, layer by layer
-
-// ---------------------------------------------------------------- reading
-
-function unpack(value) {
-  const bytes = Uint8Array.from(atob(value.weights), (c) => c.charCodeAt(0));
-  return { ...value, T: value.tokens.length, weights: new Uint16Array(bytes.buffer) };
-}
-
-const offset = ({ layer, head }) => (layer * view.heads + head) * view.T * view.T;
-const largest = (from, count) => {
-  let top = 1; // never 0: it is divided by
-  for (let i = from; i < from + count; i++) if (view.weights[i] > top) top = view.weights[i];
-  return top;
-};
-const written = (integer) => (integer / FULL).toFixed(4);
+let view = null; // what is drawn: props.value, unpacked
+let shown = null; // the numbers that are drawn: {values, both}
+let panels = []; // one {layer, head, box, button, canvas, note, toggle} for each head, layer by layer
+const state = { quantity: "weights", shared: true, selected: null }; // what a visitor has chosen here
 
 // ---------------------------------------------------------------- building
 
@@ -36,10 +14,9 @@ function build() {
   panels = [];
   const sections = [];
   for (let layer = 0; layer < view.layers; layer++) {
-    const section = make("section", "layer");
-    const row = make("div", "row");
+    const section = make("section", "layer"), row = make("div", "row");
     row.style.setProperty("--heads", view.heads);
-    section.append(make("h3", "", `layer ${layer}`), row);
+    section.append(make("h2", "", t("layer", { layer })), row);
     for (let head = 0; head < view.heads; head++) row.append(panel(layer, head));
     sections.push(section);
   }
@@ -47,96 +24,143 @@ function build() {
 }
 
 function panel(layer, head) {
-  const button = make("button", "head"), caption = make("span", "caption"), note = make("span", "note");
-  const map = make("span", "map"), canvas = make("canvas", "");
-  button.type = "button";
-  caption.append(make("span", "", `head ${head}`), note);
-  map.append(canvas, make("i", "band query"), make("i", "band key"));
-  button.append(caption, map);
-  const mine = { layer, head, button, canvas, note };
+  const box = make("div", "head"), caption = make("div", "caption"), note = make("span", "note");
+  const toggle = make("button", "toggle"), button = make("button", "map"), canvas = make("canvas");
+  toggle.type = button.type = "button";
+  toggle.setAttribute("role", "switch");
+  toggle.setAttribute("aria-label", t("layer_head", { layer, head }));
+  toggle.append(make("i"));
+  caption.append(toggle, make("span", "name", t("head", { head })), note);
+  button.append(canvas, make("i", "band query"), make("i", "band key"));
+  box.append(caption, button);
+  const mine = { layer, head, box, button, canvas, note, toggle };
   panels.push(mine);
-  canvas.addEventListener("pointermove", (event) => point(mine, cellUnder(mine, event)));
+  canvas.addEventListener("pointermove", (event) => point(mine, cellUnder(canvas, event, view.T)));
   canvas.addEventListener("pointerleave", () => point(null));
   button.addEventListener("blur", () => point(null));
   button.addEventListener("keydown", (event) => step(mine, event));
-  button.addEventListener("click", () => trigger("pick", { layer, head }));
+  button.addEventListener("click", () => select(mine));
+  toggle.addEventListener("click", () => flipSwitch(mine));
+  return box;
+}
+
+const isOff = ({ layer, head }) => view.off.some(([l, h]) => l === layer && h === head);
+const same = (a, b) => Boolean(a && b && a.layer === b.layer && a.head === b.head);
+
+function flipSwitch(mine) {
+  const others = view.off.filter(([layer, head]) => !same(mine, { layer, head }));
+  ablate(isOff(mine) ? others : [...others, [mine.layer, mine.head]]);
+}
+
+function ablate(off, replacement = view.replacement) {
+  trigger("ablate", { off: off.map((head) => head.join(".")).join(" "), replacement });
+}
+
+// A question with a few answers, side by side: [[value, text], …].
+function choice(label, value, answers, onChoice) {
+  const group = make("fieldset", "choice"), name = `choice-${label}`;
+  group.append(make("legend", "", label));
+  for (const [answer, text] of answers) {
+    const box = make("label"), input = make("input");
+    Object.assign(input, { type: "radio", name, value: answer, checked: answer === value });
+    input.addEventListener("change", () => onChoice(answer));
+    box.append(input, make("span", "", text));
+    group.append(box);
+  }
+  return group;
+}
+
+function action(text, className, onClick) {
+  const button = make("button", `small ${className}`, text);
+  button.type = "button";
+  button.addEventListener("click", onClick);
   return button;
+}
+
+// A row of buttons that save a file; `head` is a place {layer, head}, or null for all of them.
+function saveRow(label, endings, head) {
+  const row = make("div", "save");
+  row.append(make("span", "", label));
+  const ask = (ending) => trigger("save", { ending, head: head && [head.layer, head.head], shared: state.shared });
+  for (const ending of endings) row.append(action(ending.toUpperCase(), "", () => ask(ending)));
+  return row;
+}
+
+function buildTools() {
+  const scale = choice(t("scale"), String(state.shared), [["true", t("scale_shared")], ["false", t("scale_own")]], (answer) => {
+    state.shared = answer === "true";
+    paint();
+  });
+  const legend = make("div", "legend");
+  legend.setAttribute("role", "img");
+  legend.setAttribute("aria-label", t("legend"));
+  legend.append(make("span", "low"), make("span", "bar"), make("span", "top"));
+  const allOn = action(t("all_on"), "all-on", () => ablate([]));
+  allOn.hidden = !view.off.length;
+  $(".tools").replaceChildren(scale, allOn, legend);
+  $(".files").replaceChildren(saveRow(t("save_all"), ["png", "svg", "csv"], null));
 }
 
 // ---------------------------------------------------------------- drawing
 
 function draw() {
-  if (!props.value) return;
+  if (!props.value || !props.words) return;
   const before = view;
   view = unpack(props.value);
-  if (!before || before.layers !== view.layers || before.heads !== view.heads) build();
+  shown = { values: QUANTITIES[state.quantity].of(view), both: QUANTITIES[state.quantity].both };
+  const shape = ({ layers, heads }) => `${layers} ${heads}`;
+  if (!before || shape(before) !== shape(view) || root.dataset.words !== t("layer")) build();
+  root.dataset.words = t("layer");
+  if (state.selected && (state.selected.layer >= view.layers || state.selected.head >= view.heads)) select(null);
+  buildTools();
   point(null);
   paint();
+  tellEffects();
   root.dataset.drawn = Number(root.dataset.drawn || 0) + 1;
   root.dataset.tokens = view.tokens.join(" ");
-  if (view.selected) trigger("redraw");
+  root.dataset.off = view.off.map((head) => head.join(".")).join(" ");
+  const { checkpoint, sequence, off, replacement } = view;
+  trigger("redraw", { checkpoint, sequence, off, replacement });
 }
 
 function paint() {
   if (!view || !root.clientWidth) return;
-  const common = largest(0, view.weights.length);
+  const common = largest(shown.values), size = view.T * view.T;
   for (const mine of panels) {
-    const own = largest(offset(mine), view.T * view.T);
-    const chosen = view.selected && view.selected[0] === mine.layer && view.selected[1] === mine.head;
-    mine.button.setAttribute("aria-label", `layer ${mine.layer}, head ${mine.head}, largest weight ${written(own)}`);
-    mine.button.setAttribute("aria-pressed", Boolean(chosen));
-    mine.note.textContent = view.shared ? "" : `0 – ${(own / FULL).toFixed(2)}`;
-    paintMap(mine, view.shared ? common : own);
+    const from = offset(view, mine), own = largest(shown.values, from, size), weight = largest(view.weights, from, size);
+    const place = { layer: mine.layer, head: mine.head };
+    mine.button.setAttribute(
+      "aria-label",
+      `${t("layer_head", place)}, ${t("largest", { weight: weight.toFixed(4) })}`,
+    );
+    mine.button.setAttribute("aria-pressed", same(mine, state.selected));
+    mine.toggle.setAttribute("aria-checked", !isOff(mine));
+    mine.box.classList.toggle("off", isOff(mine));
+    mine.box.title = state.shared ? "" : `${shown.both ? -own.toFixed(3) : 0} – ${own.toFixed(3)}`;
+    paintMap(mine.canvas, { ...shown, from, tokens: view.tokens, top: state.shared ? common : own });
   }
-  $(".scale").classList.toggle("own", !view.shared);
-  $(".top").textContent = view.shared ? (common / FULL).toFixed(2) : "each head’s largest";
+  $(".legend .low").textContent = state.shared && shown.both ? signed(-common) : "0";
+  $(".legend .bar").style.background = gradient(shown.both ? "both" : "one");
+  $(".legend .top").textContent = state.shared ? common.toFixed(2) : t("each_largest");
+  paintLarge();
 }
 
-// One opaque pixel per colour, as ImageData has them in memory: alpha, blue, green, red.
-const pixels = Uint32Array.from(palette, (hex) => {
-  const [red, green, blue] = hex.match(/../g).map((part) => parseInt(part, 16));
-  return (255 << 24) | (blue << 16) | (green << 8) | red;
-});
+// ---------------------------------------------------------------- what each head is worth here
 
-function paintMap({ layer, head, canvas }, top) {
-  const { T, weights, tokens } = view;
-  const small = new ImageData(T, T), cells = new Uint32Array(small.data.buffer), from = offset({ layer, head });
-  for (let i = 0; i < T * T; i++) cells[i] = pixels[Math.round((255 * weights[from + i]) / top)];
-  const source = new OffscreenCanvas(T, T);
-  source.getContext("2d").putImageData(small, 0, 0);
-
-  const ratio = window.devicePixelRatio || 1, side = canvas.clientWidth, gutter = gutterOf(side);
-  canvas.width = canvas.height = Math.round(side * ratio);
-  const context = canvas.getContext("2d"), cell = (side - gutter) / T;
-  context.scale(ratio, ratio);
-  context.imageSmoothingEnabled = false;
-  context.drawImage(source, gutter, gutter, side - gutter, side - gutter);
-
-  const style = getComputedStyle(canvas);
-  context.fillStyle = style.color;
-  context.font = `${Math.min(11, Math.max(8, cell))}px ${style.fontFamily}`;
-  context.textAlign = "center";
-  context.textBaseline = "middle";
-  // Labels that would run into each other are thinned, and then are position numbers.
-  const every = cell >= 8 ? 1 : Math.ceil((context.measureText(T).width + 4) / cell);
-  for (let i = 0; i < T; i += every) {
-    const label = every === 1 ? tokens[i] : String(i), middle = gutter + (i + 0.5) * cell;
-    context.fillText(label, middle, gutter / 2, every * cell);
-    context.fillText(label, gutter / 2, middle, gutter);
+function tellEffects() {
+  const effects = props.effects && view && props.effects.of === view.state ? props.effects : null;
+  const most = effects ? largest(effects.heads.flat()) : 1;
+  for (const { layer, head, note, box } of panels) {
+    const change = effects ? effects.heads[layer][head] : null;
+    note.textContent = effects ? signed(change) : "";
+    note.title = effects ? t("without", { change: signed(change) }) : "";
+    note.classList.toggle("turns", Boolean(effects && effects.turns[layer][head]));
+    box.style.setProperty("--worth", effects ? Math.abs(change) / most : 0);
   }
+  root.dataset.effects = effects ? effects.of : "";
 }
-
-const gutterOf = (side) => Math.max(12, Math.min(16, 0.07 * side)); // room for the labels, in CSS pixels
 
 // ---------------------------------------------------------------- pointing
-
-function cellUnder({ canvas }, event) {
-  const box = canvas.getBoundingClientRect(), gutter = gutterOf(box.width), size = box.width - gutter;
-  const [key, query] = [event.clientX - box.left, event.clientY - box.top].map((at) =>
-    Math.floor(((at - gutter) / size) * view.T),
-  );
-  return query >= 0 && key >= 0 && query < view.T && key < view.T ? { query, key } : null;
-}
 
 let cursor = null; // the cell that is pointed at, {query, key}
 
@@ -154,23 +178,28 @@ function point(mine, cell = null) {
   root.classList.toggle("pointing", Boolean(cell));
   tip.hidden = !cell;
   if (!cell) return;
-  const { query, key } = cell, side = mine.canvas.clientWidth, gutter = gutterOf(side);
-  const size = (side - gutter) / view.T;
+  light(cell);
+  const { query, key } = cell, i = offset(view, mine) + query * view.T + key;
+  const lines = [make("b", "weight", view.weights[i].toFixed(4))];
+  if (state.quantity !== "weights") lines.push(make("span", "", `${t(`show_${state.quantity}`)}: ${signed(shown.values[i], 4)}`));
+  const tokens = { query_token: view.tokens[query], key_token: view.tokens[key] };
+  lines.push(make("span", "", t("query_key", { query, key, ...tokens })));
+  lines.push(make("span", "where", t("layer_head", mine)));
+  tip.replaceChildren(...lines);
+  const side = mine.canvas.clientWidth, gutter = gutterOf(side), size = (side - gutter) / view.T;
+  place(mine.canvas, gutter + (key + 0.5) * size, gutter + (query + 0.5) * size);
+}
+
+function light({ query, key }) {
+  const side = panels[0].canvas.clientWidth, gutter = gutterOf(side);
   root.style.setProperty("--gutter", `${gutter}px`);
-  root.style.setProperty("--cell", `${size}px`);
+  root.style.setProperty("--cell", `${(side - gutter) / view.T}px`);
   root.style.setProperty("--query", query);
   root.style.setProperty("--key", key);
-  const weight = view.weights[offset(mine) + query * view.T + key];
-  tip.replaceChildren(
-    make("b", "weight", written(weight)),
-    make("span", "", `query ${query} ‘${view.tokens[query]}’ → key ${key} ‘${view.tokens[key]}’`),
-    make("span", "where", `layer ${mine.layer}, head ${mine.head}`),
-  );
-  place(mine, gutter + (key + 0.5) * size, gutter + (query + 0.5) * size);
 }
 
 // Beside the cell, never over it, and never outside the component.
-function place({ canvas }, x, y) {
+function place(canvas, x, y) {
   const outer = root.getBoundingClientRect(), box = canvas.getBoundingClientRect();
   const left = box.left - outer.left + x, top = box.top - outer.top + y, gap = 14;
   const right = left + gap + tip.offsetWidth <= outer.width;
@@ -178,15 +207,9 @@ function place({ canvas }, x, y) {
   tip.style.top = `${top - gap - tip.offsetHeight >= 0 ? top - gap - tip.offsetHeight : top + gap}px`;
 }
 
-let width = 0;
-function resized() {
-  if (root.clientWidth !== width) paint();
-  width = root.clientWidth;
-}
-
-$(".bar").style.background = `linear-gradient(to right, ${palette.map((colour) => `#${colour}`).join()})`;
-new ResizeObserver(resized).observe(root);
-document.fonts.ready.then(paint);
-new MutationObserver(paint).observe(document.body, { attributeFilter: ["class"] }); // light and dark
-watch("value", draw);
-draw();
+// A token that is pointed at elsewhere on the page lights up in every head.
+window.addEventListener("token", ({ detail }) => {
+  const here = view && Number.isInteger(detail) && detail < view.T;
+  root.classList.toggle("pointing", Boolean(here));
+  if (here) light({ query: detail, key: detail });
+});

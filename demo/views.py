@@ -1,34 +1,33 @@
-"""What the page shows, as plain values: text and numbers in, text, numbers, bytes and figures out. No gradio here.
+"""One sequence, read by one checkpoint, as plain values: what is answered, where the heads look, what would change it.
 
 Every view is a pure function of what is on the page and of the files in checkpoints/: nothing is kept of a visitor.
-A ValueError is a sentence for the person who asked.
+A ValueError is a sentence for the person who asked. No gradio here.
 """
 
 import base64
-import io
-import random
+import copy
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
+from itertools import chain
 from typing import Any, TypedDict
 
 import numpy as np
-import pandas as pd
 import torch
-from matplotlib.figure import Figure
+from torch import Tensor
 
-from attnkit.checkpoint import Checkpoint, load_checkpoint, read_checkpoint
-from attnkit.data import encode
+from attnkit.ablation import Head, intervene
+from attnkit.checkpoint import Checkpoint
+from attnkit.data import encode, show
 from attnkit.labels import readable
-from attnkit.maps import attention_grid, attention_map
 from attnkit.model import TinyTransformer
-from attnkit.plots import DPI
+from attnkit.observe import AttentionCall, observe
 from attnkit.style import SEQUENTIAL
-from attnkit.tasks import MAJORITY, TASKS
+from attnkit.tasks import TASKS
+from demo.shelf import open_checkpoint
+from demo.words import Refusal
 
-CHECKPOINTS = Path(__file__).resolve().parents[1] / "checkpoints"
-FIRST_CHOICE = "majority"
-TYPES = {"png": "image/png", "svg": "image/svg+xml", "csv": "text/csv"}
+REPLACEMENTS = ("zero",)  # what stands in the place of the output of a head that is off
 
 
 class Verdict(TypedDict):
@@ -38,6 +37,7 @@ class Verdict(TypedDict):
     sequence: str
     prediction: str  # the class with the largest probability
     probabilities: dict[str, float]  # class -> softmax of the logits
+    margin: float  # the logit of the prediction minus the largest other
     counts: dict[str, int]  # token -> how often it stands in the sequence
     rule: str  # the task in one sentence
     expected: str | None  # the class by the rule; None where the rule is not known here
@@ -51,95 +51,126 @@ class Maps(TypedDict):
     weights: list[list[list[list[float]]]]  # [layer][head][query][key]; the weights of a query sum to 1
 
 
-class Download(TypedDict):
-    name: str
-    type: str  # MIME
-    data: str  # base64
+class Worth(TypedDict):
+    layer: int
+    head: int
+    margin_change: float  # of the answer's margin, if this head alone were switched as well
+    prediction: str  # the answer then
+
+
+class Ablation(TypedDict):
+    """One sequence with some heads switched off; what `/ablate` returns."""
+
+    heads: list[list[int]]  # the [layer, head] that are off
+    replacement: str  # what stands in the place of their outputs
+    before: Verdict  # with every head on
+    after: Verdict
+    each: list[Worth]  # every head: what it would do to `after` to switch it, too; off if it is on, on if it is off
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One sequence, read by one checkpoint."""
+    """One sequence, read by one checkpoint, perhaps with some heads switched off."""
 
     checkpoint: str
     info: Checkpoint
+    model: TinyTransformer
     sequence: str
-    probabilities: list[float]  # C
+    off: tuple[Head, ...]
+    replacement: str
+    logits: Tensor  # (C,)
     weights: np.ndarray  # (L, H, T, T) float32
+    value_norms: np.ndarray  # (L, H, T): the length of each key's value as W_o writes it to the residual stream
+
+    @property
+    def ids(self) -> Tensor:
+        return token_ids(self.info, self.sequence)
 
     @property
     def tokens(self) -> list[str]:
         return readable(list(self.sequence))
 
-
-# ---------------------------------------------------------------- checkpoints
-
-
-def folders() -> dict[str, Path]:
-    return {path.name: path for path in sorted(CHECKPOINTS.glob("*/")) if not path.name.startswith(".")}
-
-
-def shelf() -> tuple[list[str], dict[str, str]]:
-    """The names in checkpoints/ that open, the first choice first; and of those that do not, with the reason."""
-    names, broken = [], {}
-    for name in folders():
-        try:
-            open_checkpoint(name)
-            names.append(name)
-        except ValueError as error:
-            broken[name] = str(error)
-    return sorted(names, key=lambda name: name != FIRST_CHOICE), broken
-
-
-def open_checkpoint(name: str) -> tuple[Checkpoint, TinyTransformer]:
-    """Only by the name of a folder in checkpoints/. Raises ValueError if there is none or it does not open."""
-    known = folders()
-    if not isinstance(name, str) or name not in known:
-        raise ValueError(f"checkpoint: got {name!r}, allowed is {' or '.join(known) or 'none: `make train` makes one'}")
-    try:
-        return opened(known[name])
-    except (ValueError, OSError) as error:  # where the files lie is no business of a visitor's
-        raise ValueError(str(error).replace(str(CHECKPOINTS), CHECKPOINTS.name)) from None
-
-
-def opened(folder: Path) -> tuple[Checkpoint, TinyTransformer]:
-    files = (folder / "config.json", folder / "model.safetensors")
-    return read_files(folder, tuple(file.stat().st_mtime_ns if file.is_file() else 0 for file in files))
-
-
-@lru_cache(maxsize=16)
-def read_files(folder: Path, changed: tuple[int, ...]) -> tuple[Checkpoint, TinyTransformer]:
-    """`changed`, the times of the files, makes a checkpoint that was trained again be read again."""
-    return read_checkpoint(folder), load_checkpoint(folder)
+    @property
+    def answer(self) -> int:
+        return int(self.logits.argmax())
 
 
 # ---------------------------------------------------------------- one sequence
 
 
-def read(checkpoint: str, sequence: str) -> Reading:
-    """Run the model. Raises ValueError for a checkpoint that is not there or a sequence that it cannot take."""
-    info, model = open_checkpoint(checkpoint)
-    tokens = token_ids(info, sequence)
-    with torch.inference_mode():
-        logits, attentions = model(tokens.unsqueeze(0))
-    weights = torch.cat(attentions).numpy()  # one sequence: its batch axis becomes that of the layers
-    return Reading(checkpoint, info, sequence, logits[0].softmax(dim=0).tolist(), weights)
+def read(checkpoint: str, sequence: str, off: Iterable[Any] = (), replacement: str = "zero") -> Reading:
+    """Run the model. Raises ValueError for a checkpoint, sequence or head that is not there."""
+    info, shared = open_checkpoint(checkpoint)
+    ids = token_ids(info, sequence)
+    heads = known_heads(info, off)
+    if replacement not in REPLACEMENTS:
+        raise Refusal("unknown_replacement", replacement=repr(replacement), known=", ".join(REPLACEMENTS))
+    calls: list[AttentionCall] = []
+    model = private(shared)
+    gates = torch.zeros(info.model.n_layers, 1, info.model.n_heads, dtype=torch.bool)
+    for layer, head in heads:
+        gates[layer, 0, head] = True
+    logits = run(model, ids[None], gates, calls)[0]
+    weights = torch.cat([call.weights for call in calls]).numpy()
+    written = torch.cat([call.value @ call.w_o for call in calls if call.w_o is not None])  # (L, H, T, D)
+    norms = torch.linalg.vector_norm(written, dim=-1).numpy()
+    return Reading(checkpoint, info, shared, sequence, heads, replacement, logits, weights, norms)
 
 
-def token_ids(info: Checkpoint, sequence: str) -> torch.Tensor:
+def private(model: TinyTransformer) -> TinyTransformer:
+    """The same weights in modules of one's own: hooks on these are nobody else's."""
+    tensors = chain(model.parameters(), model.buffers())
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+
+
+@torch.inference_mode()
+def run(model: TinyTransformer, tokens: Tensor, gates: Tensor, calls: list[AttentionCall] | None = None) -> Tensor:
+    """The logits (B, C) of a private model with some heads off: `gates` (L, B, H) or (L, 1, H), True where off."""
+
+    def switched(layer: int, output: Tensor) -> Tensor:
+        return output.masked_fill(gates[layer][:, :, None, None], 0)
+
+    with intervene(model, switched), observe(model, (calls if calls is not None else []).append):
+        logits: Tensor = model(tokens)[0]
+    return logits
+
+
+def token_ids(info: Checkpoint, sequence: str) -> Tensor:
+    """The sequence as token ids (T,); Refusal says what is wrong with it, in any language."""
+    vocab, longest = info.task.vocab, info.model.max_len
     if not isinstance(sequence, str):  # the API hands on whatever JSON it is sent
-        raise ValueError(f"sequence: got {type(sequence).__name__}, allowed is text")
-    return encode(sequence, info.task.vocab, info.model.max_len)
+        raise Refusal("not_text", kind=type(sequence).__name__)
+    if not sequence:
+        raise Refusal("empty", longest=longest, vocab=show(vocab))
+    if all(len(token) == 1 for token in vocab):
+        for position, token in enumerate(sequence, start=1):
+            if token not in vocab:
+                raise Refusal("unknown_token", token=repr(token), position=position, vocab=show(vocab))
+        if len(sequence) > longest:
+            raise Refusal("too_long", length=len(sequence), longest=longest)
+    return encode(sequence, vocab, longest)
 
 
-def complaint(checkpoint: str, sequence: str) -> str:
-    """What is wrong with a sequence, or nothing."""
-    try:
-        info, _ = open_checkpoint(checkpoint)
-        token_ids(info, sequence)
-    except ValueError as error:
-        return str(error)
-    return ""
+def known_heads(info: Checkpoint, heads: Iterable[Any]) -> tuple[Head, ...]:
+    """The heads, each once, in order. Raises Refusal for one that the model has not."""
+    L, H = info.model.n_layers, info.model.n_heads
+    known = set()
+    for head in heads if isinstance(heads, list | tuple) else [heads]:
+        match head:
+            case [int(layer), int(number)] if layer in range(L) and number in range(H):
+                known.add((int(layer), int(number)))
+            case _:
+                raise Refusal("unknown_head", head=repr(head), last_layer=L - 1, last_head=H - 1)
+    return tuple(sorted(known))
+
+
+# ---------------------------------------------------------------- what is answered
+
+
+def margins(logits: Tensor, answer: int) -> Tensor:
+    """The logit of the answer minus the largest other, (…); below 0 another class is the answer."""
+    others = logits.index_fill(-1, torch.tensor([answer]), -torch.inf)
+    return logits[..., answer] - others.amax(dim=-1)
 
 
 def verdict(reading: Reading) -> Verdict:
@@ -147,12 +178,13 @@ def verdict(reading: Reading) -> Verdict:
     known = TASKS.get(task.name)
     expected = None
     if known and list(known.vocab) == task.vocab and list(known.classes) == task.classes:
-        expected = task.classes[int(known.label(token_ids(reading.info, reading.sequence).unsqueeze(0)))]
+        expected = task.classes[int(known.label(reading.ids[None]))]
     return Verdict(
         checkpoint=reading.checkpoint,
         sequence=reading.sequence,
-        prediction=task.classes[int(np.argmax(reading.probabilities))],
-        probabilities=dict(zip(task.classes, reading.probabilities, strict=True)),
+        prediction=task.classes[reading.answer],
+        probabilities=dict(zip(task.classes, reading.logits.softmax(dim=0).tolist(), strict=True)),
+        margin=float(margins(reading.logits, reading.answer)),
         counts={token: reading.sequence.count(token) for token in task.vocab},
         rule=task.rule,
         expected=expected,
@@ -163,89 +195,114 @@ def maps(reading: Reading) -> Maps:
     return Maps(checkpoint=reading.checkpoint, tokens=list(reading.sequence), weights=reading.weights.tolist())
 
 
-def packed(reading: Reading, *, shared_scale: bool, selected: tuple[int, int] | None) -> dict[str, Any]:
-    """Every map for grid.js: little-endian 16-bit integers in base64, (L, H, T, T), 65535 = weight 1.
+# ---------------------------------------------------------------- what would change it
 
-    That is exact to 1e-5 and a third of the size of the numbers written out. `selected` is the head that stands
-    large beside the grid.
+
+@dataclass(frozen=True)
+class Changes:
+    """What single changes do to the margin of the present answer."""
+
+    tokens: list[float]  # T: the token at this position replaced by the next of the vocabulary; for bits, flipped
+    heads: list[list[float]]  # L × H: this head switched off, or on again if it is off
+    answers: list[list[int]]  # L × H: the class that is answered then
+
+
+def changes(reading: Reading) -> Changes:
+    """All of them in one batch: T flipped sequences, then the sequence itself once for each head."""
+    ids, config = reading.ids, reading.info.model
+    T, L, H = len(ids), config.n_layers, config.n_heads
+    batch = ids.repeat(T + L * H, 1)
+    batch[range(T), range(T)] = (ids + 1) % config.vocab_size
+    gates = torch.zeros(L, T + L * H, H, dtype=torch.bool)
+    for layer, head in reading.off:
+        gates[layer, :, head] = True
+    for k in range(L * H):
+        gates[k // H, T + k, k % H] ^= True
+    logits = run(private(reading.model), batch, gates)
+    change = margins(logits, reading.answer) - margins(reading.logits, reading.answer)
+    by_head = logits[T:].argmax(dim=-1).unflatten(0, (L, H))
+    return Changes(change[:T].tolist(), change[T:].unflatten(0, (L, H)).tolist(), by_head.tolist())
+
+
+def ablation(reading: Reading) -> Ablation:
+    found, classes = changes(reading), reading.info.task.classes
+    return Ablation(
+        heads=[list(head) for head in reading.off],
+        replacement=reading.replacement,
+        before=verdict(read(reading.checkpoint, reading.sequence)),
+        after=verdict(reading),
+        each=[
+            Worth(layer=layer, head=head, margin_change=change, prediction=classes[found.answers[layer][head]])
+            for layer, row in enumerate(found.heads)
+            for head, change in enumerate(row)
+        ],
+    )
+
+
+# ---------------------------------------------------------------- for the page's scripts
+
+
+def packed(reading: Reading) -> dict[str, Any]:
+    """Every map for the grid: little-endian 16-bit integers in base64, (L, H, T, T), 65535 = weight 1.
+
+    That is exact to 1e-5 and a third of the size of the numbers written out.
     """
     layers, heads = reading.weights.shape[:2]
     return {
+        "state": state(reading),
+        "checkpoint": reading.checkpoint,
+        "sequence": reading.sequence,
         "layers": layers,
         "heads": heads,
         "tokens": reading.tokens,
-        "weights": base64.b64encode(np.rint(reading.weights * 65535).astype("<u2").tobytes()).decode(),
-        "shared": shared_scale,
-        "selected": None if selected is None else list(selected),
+        "weights": integers(reading.weights),
+        "norms": reading.value_norms.round(4).tolist(),
+        "off": [list(head) for head in reading.off],
+        "replacement": reading.replacement,
     }
 
 
+def state(reading: Reading) -> str:
+    """What a reading is of: numbers that follow it carry this, so that none is shown beside another's."""
+    return json.dumps([reading.checkpoint, reading.sequence, reading.off, reading.replacement])
+
+
+def cells(reading: Reading) -> dict[str, Any]:
+    vocab = reading.info.task.vocab
+    names = dict(zip(vocab, readable(vocab), strict=True))
+    return {"state": state(reading), "tokens": list(reading.sequence), "vocab": vocab, "names": names}
+
+
+def effects(reading: Reading) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What switching a head, and what changing a token, would do, for the grid and for the cells.
+
+    `turns` is where another class would be answered.
+    """
+    found, of = changes(reading), state(reading)
+    heads_turn = [[answer != reading.answer for answer in row] for row in found.answers]
+    margin = float(margins(reading.logits, reading.answer))
+    flips_turn = [margin + change < 0 for change in found.tokens]
+    return {"of": of, "heads": found.heads, "turns": heads_turn}, {
+        "of": of,
+        "tokens": found.tokens,
+        "turns": flips_turn,
+    }
+
+
+def integers(weights: np.ndarray) -> str:
+    return base64.b64encode(np.rint(weights * 65535).astype("<u2").tobytes()).decode()
+
+
 def colours() -> str:
-    """The figures' colour scale for grid.js: 256 times rrggbb, from weight 0 up."""
-    return (SEQUENTIAL(range(256))[:, :3] * 255).round().astype(np.uint8).tobytes().hex()
+    """The figures' colour scale for the grid: 256 times rrggbb, from weight 0 up."""
+    return hexes(SEQUENTIAL(range(256)))
 
 
-# ---------------------------------------------------------------- sequences to start from
+def hexes(rgba: np.ndarray) -> str:
+    return (rgba[:, :3] * 255).round().astype(np.uint8).tobytes().hex()
 
 
-def random_sequence(checkpoint: str) -> str:
-    info, _ = open_checkpoint(checkpoint)
-    return "".join(random.choices(info.task.vocab, k=info.data.length))
-
-
-def near_ties(checkpoint: str) -> dict[str, str]:
-    """Sequences around the edge of the majority rule, by what they are; none for a checkpoint of another task."""
-    info, _ = open_checkpoint(checkpoint)
-    if info.task.name != MAJORITY.name:
-        return {}
-    L, half = info.data.length, info.data.length // 2
-    ties = {"tie": spread(half, L), "sorted": "1" * half + "0" * half} if 2 * half == L else {}
-    return ties | {"more": spread(half + 1, L), "fewer": spread((L - 1) // 2, L), "all": "1" * L}
-
-
-def spread(ones: int, length: int) -> str:
-    """`ones` ones among `length` bits, as evenly as they go."""
-    return "".join(str((i + 1) * ones // length - i * ones // length) for i in range(length))
-
-
-# ---------------------------------------------------------------- to take away
-
-
-def head_figure(reading: Reading, layer: int, head: int, *, shared_scale: bool) -> Figure:
-    """The article's figure: one head, large. Raises ValueError for a head that the model has not."""
-    layers, heads = reading.weights.shape[:2]
-    if not (layer in range(layers) and head in range(heads)):
-        raise ValueError(
-            f"head: got layer {layer}, head {head}, allowed is layer 0 to {layers - 1}, head 0 to {heads - 1}"
-        )
-    strongest = float(reading.weights.max()) if shared_scale else None
-    title = f"layer {layer}, head {head}"
-    figure = attention_map(reading.weights[layer, head], list(reading.sequence), title=title, vmax=strongest).figure
-    assert isinstance(figure, Figure)
-    figure.set_dpi(DPI)  # sharp on a phone, too
-    return figure
-
-
-def grid_figure(reading: Reading, *, shared_scale: bool) -> Figure:
-    return attention_grid(reading.weights, list(reading.sequence), shared_scale=shared_scale)
-
-
-def weights_csv(reading: Reading) -> str:
-    """One line per weight: layer, head, query, query_token, key, key_token, weight; all are counted from 0."""
-    layer, head, query, key = np.indices(reading.weights.shape).reshape(4, -1)
-    tokens = np.array(list(reading.sequence))
-    columns = {"layer": layer, "head": head, "query": query, "query_token": tokens[query]}
-    columns |= {"key": key, "key_token": tokens[key], "weight": reading.weights.ravel()}
-    return pd.DataFrame(columns).to_csv(index=False, lineterminator="\n")
-
-
-def download(name: str, content: Figure | str) -> Download:
-    """A file for the browser to save; the ending of its name says what is made of the content."""
-    ending = name.rsplit(".", 1)[1]
-    if isinstance(content, Figure):
-        file = io.BytesIO()
-        content.savefig(file, format=ending, dpi=DPI)
-        raw = file.getvalue()
-    else:
-        raw = content.encode()
-    return Download(name=name, type=TYPES[ending], data=base64.b64encode(raw).decode())
+def heads_of(text: str) -> Sequence[Any]:
+    """From "0.1 1.3", as the page and its links write heads, to [[0, 1], [1, 3]]; what is no head stays text."""
+    parts = [part.split(".") for part in str(text or "").split()]
+    return [[int(n) for n in part] if all(n.isdecimal() for n in part) else ".".join(part) for part in parts]

@@ -13,6 +13,7 @@ from attnkit import TinyTransformer, load_checkpoint
 from attnkit.checkpoint import Checkpoint, save_checkpoint
 from attnkit.model import ModelConfig
 
+pytest_plugins = ["tests.browsing"]
 DATA = Path(__file__).parent / "data"
 
 

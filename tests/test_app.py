@@ -13,6 +13,7 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError
 
 from attnkit import load_checkpoint
+from tests.browsing import bits, model_without
 from tests.serving import COLOURS, TORN, build_site, fill, serve
 
 # What surrounds the app on a Space or on somebody's machine, and must not move it.
@@ -42,31 +43,34 @@ def client(address):
     return Client(address, verbose=False)
 
 
-def test_the_api_is_two_documented_endpoints_with_typed_answers(client):
+def test_the_api_is_three_documented_endpoints_with_typed_answers(client):
     endpoints = client.view_api(return_format="dict", print_info=False)
 
     assert endpoints["unnamed_endpoints"] == {}
-    assert sorted(endpoints["named_endpoints"]) == ["/attention", "/classify"]
+    assert sorted(endpoints["named_endpoints"]) == ["/ablate", "/attention", "/classify"]
     for endpoint in endpoints["named_endpoints"].values():
         parameters = {p["parameter_name"]: p for p in endpoint["parameters"]}
-        assert list(parameters) == ["sequence", "checkpoint"]
+        assert {*parameters} >= {"sequence", "checkpoint"}
         assert parameters["checkpoint"]["parameter_default"] == "majority"
-        assert {p["type"]["type"] for p in endpoint["parameters"]} == {"string"}
+        assert parameters["sequence"]["type"]["type"] == "string"
         assert endpoint["description"]
         (answer,) = endpoint["returns"]
-        assert "checkpoint" in answer["type"]["properties"]
+        assert {"checkpoint", "before"} & answer["type"]["properties"].keys()
+    heads = endpoints["named_endpoints"]["/ablate"]["parameters"][1]["type"]
+    assert heads["items"]["items"]["type"] == "integer"
 
 
 def test_classify_is_what_the_model_says(client, site):
     answer = client.predict("0110100110010111", api_name="/classify")
-    logits, _ = load_checkpoint(site / "checkpoints" / "majority")(torch.tensor([[int(b) for b in answer["sequence"]]]))
-    probabilities = logits[0].softmax(0).tolist()
+    logits = model_without(site / "checkpoints", "majority", bits("0110100110010111"), [])
+    probabilities = logits.softmax(0).tolist()
 
     assert answer == {
         "checkpoint": "majority",
         "sequence": "0110100110010111",
         "prediction": ("not majority", "majority")[int(logits.argmax())],
         "probabilities": pytest.approx({"not majority": probabilities[0], "majority": probabilities[1]}),
+        "margin": pytest.approx(abs(float(logits[1] - logits[0])), abs=1e-5),
         "counts": {"0": 7, "1": 9},
         "rule": "A sequence is a majority if more than half of its tokens are ones; a tie, such as 8 of 16, is not.",
         "expected": "majority",
@@ -82,6 +86,22 @@ def test_attention_is_the_models_layer_head_query_key(client, site):
     assert np.allclose(np.sum(answer["weights"], axis=-1), 1, atol=1e-6)
 
 
+def test_ablate_is_the_model_without_these_heads(client, site):
+    answer = client.predict("0110100110010111", [[1, 1], [0, 2]], api_name="/ablate")
+    logits = model_without(site / "checkpoints", "majority", bits("0110100110010111"), [(0, 2), (1, 1)])
+
+    assert answer["heads"] == [[0, 2], [1, 1]]
+    assert answer["before"] == client.predict("0110100110010111", api_name="/classify")
+    assert list(answer["after"]["probabilities"].values()) == pytest.approx(logits.softmax(0).tolist(), abs=1e-6)
+    assert len(answer["each"]) == 8
+
+
+@pytest.mark.parametrize("heads", [[[2, 0]], [[0]], "0.1", [["a", "b"]], {"layer": 0}])
+def test_a_head_that_is_not_there_is_answered_with_a_sentence(client, heads):
+    with pytest.raises(AppError, match=r"head: got .*, allowed is layer 0 to 1, head 0 to 3"):
+        client.predict("01", heads, api_name="/ablate")
+
+
 @pytest.mark.parametrize("endpoint", ["/classify", "/attention"])
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
@@ -93,9 +113,9 @@ def test_attention_is_the_models_layer_head_query_key(client, site):
         ((["0", "1"],), "sequence: got list, allowed is text"),
         (
             ("01", "../../etc/passwd"),
-            "checkpoint: got '../../etc/passwd', allowed is <b>torn or <i>colours or majority",
+            "checkpoint: got '../../etc/passwd', allowed is <b>torn, <i>colours, majority",
         ),
-        (("01", ["majority"]), "checkpoint: got ['majority'], allowed is <b>torn or <i>colours or majority"),
+        (("01", ["majority"]), "checkpoint: got ['majority'], allowed is <b>torn, <i>colours, majority"),
         (("01", TORN), "config.json: is not JSON"),
     ],
 )
@@ -153,7 +173,7 @@ def test_the_app_writes_nothing_beside_itself(address, site):
     assert not {name for name in files if name.endswith(".pyi")}
 
 
-@pytest.mark.parametrize("port", ["the server's own", "70000"])
+@pytest.mark.parametrize("port", ["the server's own", "70000", "web", "-1", ""])
 def test_a_port_that_cannot_be_had_ends_the_start_with_one_line(address, site, port):
     port = address.rsplit(":", 1)[1] if port == "the server's own" else port
     run = subprocess.run(

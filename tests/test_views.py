@@ -1,30 +1,24 @@
-"""What the page shows is what the model says, and a mistake gets a sentence."""
+"""What the page shows is what the model says, with any heads off, and a mistake gets a sentence."""
 
 import base64
-import csv
-import io
-import os
-import xml.etree.ElementTree as ET
+import re
+from concurrent.futures import ThreadPoolExecutor
 
-import matplotlib.pyplot
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from PIL import Image
 
 from attnkit import load_checkpoint
 from attnkit.checkpoint import TaskInfo
 from attnkit.data import DataConfig
-from demo import views
-from tests.serving import ARTICLE, COLOURS, ODD, ODD_TASK, TORN, fill, write
+from attnkit.observe import observe
+from demo import shelf, views
+from tests.serving import ARTICLE, COLOURS, fill, write
 
 
 @pytest.fixture(autouse=True)
 def checkpoints(tmp_path, monkeypatch):
-    monkeypatch.setattr(views, "CHECKPOINTS", tmp_path / "checkpoints")
+    monkeypatch.setattr(shelf, "CHECKPOINTS", tmp_path / "checkpoints")
     return fill(tmp_path / "checkpoints")
 
 
@@ -33,14 +27,11 @@ def model_says(checkpoints, name, ids):
     return logits[0].softmax(0).detach().numpy(), torch.stack(attentions)[:, 0].detach().numpy()
 
 
-# ---------------------------------------------------------------- one sequence
-
-
 def test_a_reading_is_what_the_model_says(checkpoints):
     reading = views.read(COLOURS, "a<&a<")
     probabilities, weights = model_says(checkpoints, COLOURS, [0, 1, 2, 0, 1])
 
-    assert reading.probabilities == pytest.approx(probabilities.tolist())
+    assert reading.logits.softmax(0).tolist() == pytest.approx(probabilities.tolist())
     assert reading.weights.shape == (2, 3, 5, 5)
     assert np.array_equal(reading.weights, weights)
 
@@ -71,18 +62,25 @@ def test_a_known_name_over_another_alphabet_is_not_the_known_task(checkpoints):
 
 
 def test_packed_weights_unpack_to_the_models_in_the_order_layer_head_query_key():
-    reading = views.read(COLOURS, "a<&a<")
-    packed = views.packed(reading, shared_scale=True, selected=(1, 2))
+    reading = views.read(COLOURS, "a<&a<", [[1, 2]])
+    packed = views.packed(reading)
     weights = np.frombuffer(base64.b64decode(packed["weights"]), "<u2").reshape(2, 3, 5, 5) / 65535
 
     assert np.abs(weights - reading.weights).max() < 1e-5
-    assert {key: packed[key] for key in packed if key != "weights"} == {
-        "layers": 2,
-        "heads": 3,
-        "tokens": ["a", "<", "&", "a", "<"],
-        "shared": True,
-        "selected": [1, 2],
-    }
+    assert (packed["layers"], packed["heads"], packed["off"]) == (2, 3, [[1, 2]])
+    assert packed["tokens"] == ["a", "<", "&", "a", "<"]
+
+
+def test_value_norms_are_what_one_key_alone_would_write(checkpoints):
+    """A sequence of one token attends to itself alone: the norm is that of the head's whole output."""
+    reading = views.read(COLOURS, "<")
+    calls = []
+    model = views.private(reading.model)
+    with observe(model, calls.append), torch.no_grad():
+        model(reading.ids[None])
+    written = torch.cat([torch.linalg.vector_norm(call.output @ call.w_o, dim=-1) for call in calls])
+
+    assert reading.value_norms[:, :, 0] == pytest.approx(written[:, :, 0].numpy(), rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -100,186 +98,108 @@ def test_packed_weights_unpack_to_the_models_in_the_order_layer_head_query_key()
     ],
 )
 def test_a_sequence_that_cannot_be_read_is_told_so(sequence, sentence):
-    with pytest.raises(ValueError, match=sentence.replace("(", r"\(").replace(")", r"\)")):
+    with pytest.raises(ValueError, match=re.escape(sentence)):
         views.read("majority", sequence)
 
-    assert sentence in views.complaint("majority", sequence)
+
+# ---------------------------------------------------------------- heads that are off
 
 
-def test_a_good_sequence_gets_no_complaint():
-    assert views.complaint("majority", "1" * 16) == ""
+def by_hand(checkpoints, name, ids, off):
+    """The logits with the output projection's columns of these heads at 0: another way to the same ablation."""
+    model = load_checkpoint(checkpoints / name)
+    with torch.no_grad():
+        for layer, head in off:
+            d = model.config.d_model // model.config.n_heads
+            model.layers[layer].attn.W_o.weight[:, head * d : (head + 1) * d] = 0
+        return model(torch.tensor([ids]))[0][0]
 
 
-# ---------------------------------------------------------------- checkpoints
+@pytest.mark.parametrize(
+    "off", [[], [[0, 1]], [[1, 2], [0, 0]], [[layer, head] for layer in (0, 1) for head in range(3)]]
+)
+def test_a_head_that_is_off_writes_nothing(checkpoints, off):
+    logits = views.read(COLOURS, "a<&a<", off).logits
+
+    assert torch.allclose(logits, by_hand(checkpoints, COLOURS, [0, 1, 2, 0, 1], off), atol=1e-6)
 
 
-def test_the_shelf_has_what_opens_and_names_what_does_not(checkpoints, tmp_path):
-    (checkpoints / ".unfinished").mkdir()
-    (checkpoints / "empty").mkdir()
-    (checkpoints / "notes.txt").write_text("no folder, no checkpoint")
-    names, broken = views.shelf()
+def test_each_change_is_what_making_it_gives(checkpoints):
+    """One batch of all single changes, against one reading for each."""
+    reading = views.read(COLOURS, "a<&a<", [[0, 1]])
+    changes = views.changes(reading)
 
-    assert names == ["majority", COLOURS]
-    assert sorted(broken) == [TORN, "empty"]
-    assert "config.json: is not JSON" in broken[TORN]
-    assert not any(str(tmp_path) in reason for reason in broken.values())
+    def margin(sequence, off):
+        logits = views.read(COLOURS, sequence, off).logits
+        return float(logits[reading.answer] - logits[1 - reading.answer])
 
-
-def test_an_empty_shelf_and_none_at_all_are_no_error(checkpoints, monkeypatch, tmp_path):
-    (tmp_path / "bare").mkdir()
-    for folder in (tmp_path / "bare", tmp_path / "absent"):
-        monkeypatch.setattr(views, "CHECKPOINTS", folder)
-
-        assert views.shelf() == ([], {})
-        with pytest.raises(ValueError, match="`make train` makes one"):
-            views.open_checkpoint("majority")
+    before = margin("a<&a<", [[0, 1]])
+    flipped = ["<<&a<", "a&&a<", "a<aa<", "a<&<<", "a<&a&"]
+    assert changes.tokens == pytest.approx([margin(s, [[0, 1]]) - before for s in flipped], abs=1e-5)
+    for layer in range(2):
+        for head in range(3):
+            off = [] if [layer, head] == [0, 1] else [[0, 1], [layer, head]]
+            assert changes.heads[layer][head] == pytest.approx(margin("a<&a<", off) - before, abs=1e-5)
+            assert changes.answers[layer][head] == views.read(COLOURS, "a<&a<", off).answer
 
 
-@pytest.mark.parametrize("name", ["../outside", "/etc", "", ".", "..", "majority/../majority", "majority/", None, 7])
-def test_nothing_outside_the_shelf_opens(checkpoints, name, tmp_path):
-    write(tmp_path / "outside", ODD, ODD_TASK, DataConfig(), seed=3)
+def test_the_margin_is_negative_for_any_other_class():
+    logits = torch.tensor([1.0, 4.0, 2.5])
 
-    with pytest.raises(ValueError, match=r"^checkpoint: got .*, allowed is <b>torn or <i>colours or majority$"):
-        views.open_checkpoint(name)
+    assert [float(views.margins(logits, answer)) for answer in range(3)] == [-3.0, 1.5, -1.5]
 
 
-def test_weights_that_carry_code_stay_closed(checkpoints, tmp_path):
-    """A model.safetensors that is really a pickle, and a .pt, which is not looked at in a folder."""
+def test_ablation_tells_before_after_and_each(checkpoints):
+    answer = views.ablation(views.read("majority", "0110100", [[1, 3], [0, 2], [1, 3]]))
 
-    class Marker:
-        def __reduce__(self):
-            return os.mkdir, (str(tmp_path / "marker"),)
-
-    write(checkpoints / "trap", ODD, ODD_TASK, DataConfig(), seed=4)
-    torch.save({"x": Marker()}, checkpoints / "trap" / "model.safetensors")
-    torch.save({"x": Marker()}, checkpoints / "trap" / "model.pt")
-
-    assert "trap" in views.shelf()[1]
-    assert not (tmp_path / "marker").exists()
+    assert answer["heads"] == [[0, 2], [1, 3]]
+    assert answer["before"] == views.verdict(views.read("majority", "0110100"))
+    assert answer["after"] == views.verdict(views.read("majority", "0110100", [[0, 2], [1, 3]]))
+    assert [(worth["layer"], worth["head"]) for worth in answer["each"]] == [(l, h) for l in range(2) for h in range(4)]
 
 
-def test_a_checkpoint_that_was_trained_again_is_read_again(checkpoints):
-    before = views.read("majority", "0110").weights
-    write(checkpoints / "majority", ARTICLE, TaskInfo(), DataConfig(), seed=5)
-
-    assert not np.array_equal(before, views.read("majority", "0110").weights)
-
-
-# ---------------------------------------------------------------- sequences to start from
+@pytest.mark.parametrize("head", [[2, 0], [0, 3], [-1, 0], [0], [0, 1, 2], "0.1", 7, None, [True, False, 0], ["0", 1]])
+def test_a_head_that_is_not_there_is_refused(head):
+    with pytest.raises(ValueError, match=r"^head: got .*, allowed is layer 0 to 1, head 0 to 2$"):
+        views.read(COLOURS, "a", [head])
 
 
-def test_examples_stand_on_the_edge_of_the_rule():
-    ones = {kind: sequence.count("1") for kind, sequence in views.near_ties("majority").items()}
-
-    assert ones == {"tie": 8, "sorted": 8, "more": 9, "fewer": 7, "all": 16}
-    assert {len(sequence) for sequence in views.near_ties("majority").values()} == {16}
-
-
-def test_an_odd_length_has_no_tie(checkpoints):
-    write(checkpoints / "seven", ARTICLE, TaskInfo(), DataConfig(length=7), seed=6)
-    ones = {kind: sequence.count("1") for kind, sequence in views.near_ties("seven").items()}
-
-    assert ones == {"more": 4, "fewer": 3, "all": 7}
+@pytest.mark.parametrize("heads", ["0.1", 7, None, {"layer": 0}])
+def test_heads_that_are_no_list_are_refused(heads):
+    with pytest.raises(ValueError, match=r"^head: got "):
+        views.read(COLOURS, "a", heads)
 
 
-def test_another_task_has_no_near_ties():
-    assert views.near_ties(COLOURS) == {}
+def test_a_replacement_that_is_not_known_is_refused():
+    with pytest.raises(ValueError, match="replacement: got 'noise', allowed is zero"):
+        views.read(COLOURS, "a", [], "noise")
 
 
-@given(st.integers(1, 60).flatmap(lambda length: st.tuples(st.integers(0, length), st.just(length))))
-def test_spread_has_the_ones_asked_for_and_no_gap_longer_than_need_be(case):
-    ones, length = case
-    bits = views.spread(ones, length)
-
-    assert (len(bits), bits.count("1")) == (length, ones)
-    inner = bits.strip("0").split("1")[1:-1]
-    assert not inner or max(map(len, inner)) - min(map(len, inner)) <= 1
+def test_heads_are_written_as_layer_dot_head():
+    assert views.heads_of("0.1 12.3") == [[0, 1], [12, 3]]
+    assert views.heads_of("") == views.heads_of(None) == []
+    assert views.heads_of("<b> 1 0.x") == ["<b>", [1], "0.x"]
 
 
-def test_a_random_sequence_is_one_of_the_task_and_not_always_the_same():
-    drawn = {views.random_sequence(COLOURS) for _ in range(40)}
+def test_one_visitors_hooks_never_meet_anothers_reading():
+    """Eight threads read one shared model at once, each with other heads off; none sees another's."""
+    cases = [("0110100", off) for off in ([], [[0, 0]], [[0, 1], [1, 1]], [[1, 3]])] * 2
+    alone = [views.read("majority", *case).logits.tolist() for case in cases]
 
-    assert all(len(sequence) == 5 and set(sequence) <= set("a<&") for sequence in drawn)
-    assert len(drawn) > 20  # of 243: forty draws with fewer than 21 different ones do not happen
+    def often(case):
+        return [views.read("majority", *case).logits.tolist() for _ in range(20)]
 
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(often, cases))
 
-# ---------------------------------------------------------------- figures and files
-
-
-def test_the_large_figure_has_queries_down_and_keys_across():
-    reading = views.read(COLOURS, "a<&a<")
-    figure = views.head_figure(reading, 1, 2, shared_scale=True)
-    ax = figure.axes[0]
-    image = ax.images[0]
-
-    assert np.allclose(image.get_array(), reading.weights[1, 2])
-    assert image.origin == "upper"  # the first query is at the top
-    assert (ax.get_title(), ax.get_xlabel(), ax.get_ylabel()) == ("layer 1, head 2", "key", "query")
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "<", "&", "a", "<"]
+    assert len({tuple(logits) for logits in alone}) == 4  # else nothing could be seen
+    assert together == [[logits] * 20 for logits in alone]
 
 
-def test_the_scale_is_common_to_all_heads_or_the_heads_own():
-    reading = views.read(COLOURS, "a<&a<")
-    strongest = reading.weights.max(axis=(2, 3))
-    layer, head = np.unravel_index(strongest.argmin(), strongest.shape)
-    shared, own = (views.head_figure(reading, layer, head, shared_scale=s).axes[0].images[0] for s in (True, False))
+def test_a_reading_leaves_the_shared_model_as_it_was():
+    _, model = shelf.open_checkpoint("majority")
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    views.changes(views.read("majority", "0110100", [[0, 0]]))
 
-    assert strongest[layer, head] < strongest.max()
-    assert shared.get_clim() == pytest.approx((0, strongest.max()))
-    assert own.get_clim() == pytest.approx((0, strongest[layer, head]))
-
-
-def test_a_short_sequence_has_a_small_picture():
-    """No padding is drawn or attended to: 3 tokens, 3 rows and columns."""
-    figure = views.grid_figure(views.read("majority", "011"), shared_scale=True)
-
-    shown = [ax.images[0].get_array().shape for ax in figure.axes if ax.images]
-    assert shown.count((3, 3)) == 8
-
-
-@pytest.mark.parametrize(("layer", "head"), [(2, 0), (0, 3), (-1, 0), (0, None), ("0", 0)])
-def test_a_head_that_is_not_there_is_refused(layer, head):
-    with pytest.raises(ValueError, match="allowed is layer 0 to 1, head 0 to 2"):
-        views.head_figure(views.read(COLOURS, "a"), layer, head, shared_scale=True)
-
-
-def test_the_csv_has_every_weight_to_the_last_bit():
-    reading = views.read(COLOURS, "a<&a<")
-    rows = list(csv.DictReader(io.StringIO(views.weights_csv(reading))))
-
-    assert len(rows) == 2 * 3 * 5 * 5
-    for row in rows:
-        layer, head, query, key = (int(row[axis]) for axis in ("layer", "head", "query", "key"))
-        assert np.float32(row["weight"]) == reading.weights[layer, head, query, key]
-        assert (row["query_token"], row["key_token"]) == (reading.sequence[query], reading.sequence[key])
-
-
-def test_the_csv_of_bits_keeps_its_tokens_as_text():
-    frame = pd.read_csv(io.StringIO(views.weights_csv(views.read("majority", "011"))), dtype={"key_token": str})
-
-    assert frame["key_token"].tolist()[:3] == ["0", "1", "1"]
-
-
-@pytest.mark.parametrize("ending", ["png", "svg"])
-def test_a_downloaded_figure_opens_as_what_its_name_says(ending):
-    figure = views.grid_figure(views.read(COLOURS, "a<&"), shared_scale=False)
-    file = views.download(f"attention.{ending}", figure)
-    content = base64.b64decode(file["data"])
-
-    if ending == "png":
-        image = Image.open(io.BytesIO(content))
-        assert image.format == "PNG"
-        assert len(image.convert("RGB").getcolors(1 << 24)) > 20  # not one flat colour
-        assert image.convert("RGBA").getpixel((0, 0)) == (255, 255, 255, 255)  # readable on a dark page, too
-    else:
-        assert ET.fromstring(content).tag == "{http://www.w3.org/2000/svg}svg"
-    assert (file["name"], file["type"]) == (f"attention.{ending}", {"png": "image/png", "svg": "image/svg+xml"}[ending])
-
-
-def test_no_figure_is_left_open():
-    for _ in range(25):
-        views.head_figure(views.read("majority", "0110"), 0, 0, shared_scale=True)
-        with pytest.raises(ValueError, match="allowed is"):
-            views.head_figure(views.read("majority", "0110"), 9, 0, shared_scale=True)
-
-    assert matplotlib.pyplot.get_fignums() == []
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert not any(module._forward_hooks for module in model.modules())

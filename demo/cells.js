@@ -1,0 +1,70 @@
+// The sequence as buttons, in step with the text field; below each what changing it would do to the margin.
+//
+// props.value: {tokens, vocab, names: {token: how it is written}, state}, or "". props.flips: {of: state, tokens: [change, …], turns: […]}.
+// Text reaches the page through textContent alone, never as HTML.
+
+const root = element.querySelector(".cells");
+const make = (tag, className = "", text = "") =>
+  Object.assign(document.createElement(tag), { className, textContent: text });
+const t = (key, values = {}) => props.words[key].replace(/\{(\w+)\}/g, (_, name) => values[name]);
+const signed = (x) => `${x < 0 ? "−" : "+"}${Math.abs(x).toFixed(1)}`;
+
+function draw() {
+  if (!props.value || !props.words) return;
+  const { tokens, vocab, names } = props.value;
+  root.setAttribute("aria-label", t("cells"));
+  while (root.children.length > tokens.length) root.lastChild.remove();
+  while (root.children.length < tokens.length) root.append(cell(root.children.length));
+  tokens.forEach((token, i) => {
+    root.children[i].querySelector("b").textContent = names[token];
+    root.children[i].classList.toggle("filled", token === vocab[1]);
+  });
+  root.dataset.tokens = tokens.join(" ");
+  tell();
+}
+
+function cell(i) {
+  const button = make("button", "cell");
+  button.type = "button";
+  button.append(make("b"), make("span", "change"));
+  button.addEventListener("click", () => turn(i));
+  button.addEventListener("keydown", (event) => {
+    const next = { ArrowLeft: button.previousSibling, ArrowRight: button.nextSibling }[event.key];
+    if (next) next.focus();
+  });
+  const light = (at) => () => window.dispatchEvent(new CustomEvent("token", { detail: at }));
+  for (const type of ["pointerenter", "focus"]) button.addEventListener(type, light(i));
+  for (const type of ["pointerleave", "blur"]) button.addEventListener(type, light(null));
+  return button;
+}
+
+// Typed for the visitor: the field is the one place where the sequence stands.
+function turn(i) {
+  const field = document.querySelector("#sequence textarea, #sequence input"), tokens = [...field.value];
+  const { vocab } = props.value;
+  tokens[i] = vocab[(vocab.indexOf(tokens[i]) + 1) % vocab.length];
+  const prototype = field.tagName === "INPUT" ? HTMLInputElement.prototype : HTMLTextAreaElement.prototype;
+  Object.getOwnPropertyDescriptor(prototype, "value").set.call(field, tokens.join(""));
+  field.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
+// Numbers of an earlier sequence are never shown beside this one.
+function tell() {
+  const { tokens, vocab, names, state } = props.value;
+  const flips = props.flips && props.flips.of === state ? props.flips : null;
+  const most = flips ? Math.max(1e-9, ...flips.tokens.map(Math.abs)) : 1;
+  tokens.forEach((token, i) => {
+    const button = root.children[i], change = flips ? signed(flips.tokens[i]) : "";
+    const other = names[vocab[(vocab.indexOf(token) + 1) % vocab.length]];
+    button.querySelector(".change").textContent = change;
+    button.classList.toggle("turns", Boolean(flips && flips.turns[i]));
+    button.style.setProperty("--worth", flips ? Math.abs(flips.tokens[i]) / most : 0);
+    const effect = flips ? `, ${t("cell_effect", { change })}` : "";
+    button.setAttribute("aria-label", t("cell", { i, token: names[token], other }) + effect);
+  });
+  root.dataset.flips = flips ? flips.of : "";
+}
+
+watch(["value", "words"], draw);
+watch("flips", () => props.value && props.words && tell());
+draw();

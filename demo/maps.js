@@ -1,0 +1,100 @@
+// What every part of the picture shares: the numbers, their colours, one map on one canvas.
+// Runs ahead of grid.js and large.js in the js_on_load of one gr.HTML: Gradio hands in element, props, trigger, watch.
+//
+// props.value: as views.packed makes it, or "". props.words: the texts of the page's language.
+// props.colours, props.diverging: 256 times rrggbb.
+// Text from outside reaches the page through textContent and fillText alone, never as HTML.
+
+const FULL = 65535; // the integer for weight 1
+const $ = (selector) => element.querySelector(selector);
+const root = $(".attention"), layersBox = $(".layers"), tip = $(".tip");
+const make = (tag, className = "", text = "") =>
+  Object.assign(document.createElement(tag), { className, textContent: text });
+const t = (key, values = {}) => props.words[key].replace(/\{(\w+)\}/g, (_, name) => values[name]);
+const signed = (x, digits = 2) => `${x < 0 ? "−" : "+"}${Math.abs(x).toFixed(digits)}`;
+
+// ---------------------------------------------------------------- numbers
+
+function unpack(value) {
+  const T = value.tokens.length;
+  return { ...value, T, weights: floats(value.weights) };
+}
+
+function floats(base64) {
+  const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+  return Float32Array.from(new Uint16Array(bytes.buffer), (integer) => integer / FULL);
+}
+
+const offset = (view, { layer, head }) => (layer * view.heads + head) * view.T * view.T;
+
+// The quantities that a map can show: what is drawn of a view, head by head, and whether it runs to both sides of 0.
+const QUANTITIES = {
+  weights: { of: (view) => view.weights, both: false },
+  norms: { of: (view) => view.weights.map((w, i) => w * normOf(view, i)), both: false },
+};
+const normOf = (view, i) => {
+  const map = Math.floor(i / (view.T * view.T));
+  return view.norms[Math.floor(map / view.heads)][map % view.heads][i % view.T];
+};
+
+// The largest size in a run of numbers; never 0, since it is divided by.
+function largest(values, from = 0, count = values.length) {
+  let top = 1e-9;
+  for (let i = from; i < from + count; i++) top = Math.max(top, Math.abs(values[i]));
+  return top;
+}
+
+// ---------------------------------------------------------------- colours
+
+// One opaque pixel per colour, as ImageData has them in memory: alpha, blue, green, red.
+const pixelsOf = (palette) =>
+  Uint32Array.from(palette, (hex) => {
+    const [red, green, blue] = hex.match(/../g).map((part) => parseInt(part, 16));
+    return (255 << 24) | (blue << 16) | (green << 8) | red;
+  });
+const PALETTES = { one: props.colours.match(/.{6}/g), both: props.diverging.match(/.{6}/g) };
+const PIXELS = { one: pixelsOf(PALETTES.one), both: pixelsOf(PALETTES.both) };
+const gradient = (side) => `linear-gradient(to right, ${PALETTES[side].map((colour) => `#${colour}`).join()})`;
+const shade = (x, top, both) => Math.round(both ? 127.5 + (127.5 * x) / top : (255 * x) / top);
+
+// ---------------------------------------------------------------- one map
+
+const gutterOf = (side) => Math.max(12, Math.min(16, 0.07 * side)); // room for the labels, in CSS pixels
+
+// Draws T × T values from `from` on; the labels of rows and columns are the tokens.
+function paintMap(canvas, { values, from, tokens, top, both }) {
+  const T = tokens.length, side = canvas.clientWidth;
+  if (!side) return;
+  const small = new ImageData(T, T), cells = new Uint32Array(small.data.buffer), pixels = PIXELS[both ? "both" : "one"];
+  for (let i = 0; i < T * T; i++) cells[i] = pixels[shade(values[from + i], top, both)];
+  const source = new OffscreenCanvas(T, T);
+  source.getContext("2d").putImageData(small, 0, 0);
+
+  const ratio = window.devicePixelRatio || 1, gutter = gutterOf(side), cell = (side - gutter) / T;
+  canvas.width = canvas.height = Math.round(side * ratio);
+  const context = canvas.getContext("2d"), style = getComputedStyle(canvas);
+  context.scale(ratio, ratio);
+  context.imageSmoothingEnabled = false;
+  context.drawImage(source, gutter, gutter, side - gutter, side - gutter);
+  context.fillStyle = style.color;
+  context.font = `${Math.min(11, Math.max(8, cell))}px ${style.fontFamily}`;
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  // Labels that would run into each other are thinned, and then are position numbers.
+  const every = cell >= 8 ? 1 : Math.ceil((context.measureText(T).width + 4) / cell);
+  for (let i = 0; i < T; i += every) {
+    const label = every === 1 ? tokens[i] : String(i), middle = gutter + (i + 0.5) * cell;
+    context.fillText(label, middle, gutter / 2, every * cell);
+    context.fillText(label, gutter / 2, middle, gutter);
+  }
+}
+
+// The cell under the pointer. On the labels it is where a token meets itself.
+function cellUnder(canvas, event, T) {
+  const box = canvas.getBoundingClientRect(), gutter = gutterOf(box.width), size = box.width - gutter;
+  const [key, query] = [event.clientX - box.left, event.clientY - box.top].map((at) =>
+    Math.floor(((at - gutter) / size) * T),
+  );
+  if (query >= T || key >= T || (query < 0 && key < 0)) return null;
+  return { query: query < 0 ? key : query, key: key < 0 ? query : key };
+}

@@ -1,0 +1,93 @@
+"""What the page is made of: its look, and the components that are drawn by scripts and templates of its own."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from jinja2 import Environment, FileSystemLoader
+
+from attnkit.style import DIVERGING, SEQUENTIAL
+from demo import views, words
+
+HERE = Path(__file__).parent
+HTML = Environment(loader=FileSystemLoader(HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+MOST_RANKED = 5  # heads that are listed; the grid has the numbers of all
+
+# The semi-bold that gradio ships has a handful of letters only: the others would come from another font.
+SANS = gr.themes.LocalFont("IBM Plex Sans", weights=(400, 700))
+THEME = gr.themes.Base(
+    primary_hue="teal", neutral_hue="slate", font=[SANS, "ui-sans-serif", "system-ui", "sans-serif"]
+).set(
+    body_text_color_subdued="*neutral_500",  # 4.5 : 1 against the page, as everything that is read
+    body_text_color_subdued_dark="*neutral_400",
+    checkbox_border_color="*neutral_400",
+    checkbox_border_color_dark="*neutral_500",
+)
+LAUNCH: dict[str, Any] = {
+    "theme": THEME,
+    "css_paths": HERE / "page.css",
+    "ssr_mode": False,  # slower here, and it wants Node
+    "run_history": False,  # it would cost hundreds of milliseconds an event
+    "footer_links": ["api", "settings"],
+    "max_file_size": 1,  # byte: nothing is ever uploaded
+    "share": False,
+}
+
+
+def source(name: str) -> str:
+    return (HERE / name).read_text("utf-8")
+
+
+def attention_grid() -> gr.HTML:
+    """A plain gr.HTML: a subclass would make gradio write a .pyi file beside this one."""
+    return gr.HTML(
+        html_template=source("grid.html"),
+        css_template=source("grid.css"),
+        js_on_load="\n".join(source(f"{part}.js") for part in ("maps", "grid", "large")),
+        apply_default_css=False,
+        elem_id="heads",
+        colours=views.hexes(SEQUENTIAL(range(256))),
+        diverging=views.hexes(DIVERGING(range(256))),
+        words=None,
+        effects=None,
+    )
+
+
+def token_cells() -> gr.HTML:
+    return gr.HTML(
+        html_template=source("cells.html"),
+        css_template=source("cells.css"),
+        js_on_load=source("cells.js"),
+        apply_default_css=False,
+        elem_id="cells",
+        words=None,
+        flips=None,
+    )
+
+
+def answer(language: str, reading: views.Reading) -> str:
+    off = ", ".join(words.say(language, "layer_head", layer=layer, head=head) for layer, head in reading.off)
+    return HTML.get_template("answer.html").render(
+        views.verdict(reading),
+        off=off,
+        task=reading.info.task.name,
+        trained_length=reading.info.data.length,
+        say=partial(words.say, language),
+        named=partial(words.of_checkpoint, language),
+    )
+
+
+def ranks(language: str, effects: dict[str, Any], off: tuple[tuple[int, int], ...]) -> str:
+    """The heads that are on, those first without which the margin changes most."""
+    found = [
+        {"layer": layer, "head": head, "size": abs(change), "change": f"{change:+.2f}".replace("-", "−")}
+        | {"turns": effects["turns"][layer][head]}
+        for layer, row in enumerate(effects["heads"])
+        for head, change in enumerate(row)
+        if (layer, head) not in off
+    ]
+    found = sorted(found, key=lambda head: -head["size"])[:MOST_RANKED]
+    for head in found:
+        head["share"] = head["size"] / max(found[0]["size"], 1e-9)
+    return HTML.get_template("ranks.html").render(ranks=found, state=effects["of"], say=partial(words.say, language))

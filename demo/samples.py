@@ -1,0 +1,26 @@
+"""Sequences to start from. No gradio here."""
+
+import random
+
+from attnkit.tasks import MAJORITY
+from demo.shelf import open_checkpoint
+
+
+def random_sequence(checkpoint: str) -> str:
+    info, _ = open_checkpoint(checkpoint)
+    return "".join(random.choices(info.task.vocab, k=info.data.length))
+
+
+def near_ties(checkpoint: str) -> dict[str, str]:
+    """Sequences around the edge of the majority rule, by what they are; none for a checkpoint of another task."""
+    info, _ = open_checkpoint(checkpoint)
+    if info.task.name != MAJORITY.name:
+        return {}
+    L, half = info.data.length, info.data.length // 2
+    ties = {"tie": spread(half, L), "sorted": "1" * half + "0" * half} if 2 * half == L else {}
+    return ties | {"more": spread(half + 1, L), "fewer": spread((L - 1) // 2, L), "all": "1" * L}
+
+
+def spread(ones: int, length: int) -> str:
+    """`ones` ones among `length` bits, as evenly as they go."""
+    return "".join(str((i + 1) * ones // length - i * ones // length) for i in range(length))

@@ -1,0 +1,134 @@
+"""The page in a real Chromium: one server and one browser for all tests, and what they do on a page."""
+
+import re
+
+import pytest
+import torch
+from playwright.sync_api import expect, sync_playwright
+
+from attnkit import load_checkpoint
+from tests.serving import CHROMIUM, CHROMIUM_ARGS, build_site, fill, serve
+
+TIED, ONE_MORE = "0101010101010101", "0101010110101011"
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    folder = build_site(tmp_path_factory.mktemp("site"))
+    fill(folder / "checkpoints")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def address(site, tmp_path_factory):
+    with serve(site, tmp_path_factory.mktemp("log") / "app.log") as address:
+        yield address
+
+
+@pytest.fixture(scope="module")  # a browser that outlived its module would be in the way of another's
+def window():
+    """A function that opens a browser window of a kind; windows of one kind share a cache, as a visitor's do."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGS)
+        kinds = {}
+
+        def window(**kind):
+            key = tuple(sorted(kind.items()))
+            if key not in kinds:
+                kinds[key] = browser.new_context(**kind)
+            return kinds[key].new_page()
+
+        yield window
+        browser.close()
+
+
+@pytest.fixture
+def open_page(window, address):
+    """Open the page, drawn. No request may leave this machine, no script may fail."""
+    pages, requests, faults = [], [], []
+
+    def open_page(*, theme="light", width=1280, height=800, drawn=True, query="", **kind):
+        page = window(**kind)
+        pages.append(page)
+        page.set_viewport_size({"width": width, "height": height})
+        page.set_default_timeout(10_000)
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.goto(f"{address}/?__theme={theme}{query}")
+        if drawn:
+            grid(page).wait_for()
+        return page
+
+    yield open_page
+    for page in pages:
+        page.close()
+    assert requests
+    assert [url for url in requests if not url.startswith((address, "data:", f"blob:{address}"))] == []
+    assert faults == []
+
+
+@pytest.fixture
+def checkpoints(site):
+    return site / "checkpoints"
+
+
+@pytest.fixture
+def page(open_page):
+    return open_page()
+
+
+def grid(page):
+    return page.locator(".attention[data-drawn]")
+
+
+def field(page):
+    return page.locator("#sequence textarea, #sequence input")
+
+
+def type_in(page, sequence):
+    field(page).fill(sequence)
+    expect(answer(page)).to_have_attribute("data-sequence", sequence)
+
+
+def answer(page):
+    return page.locator(".answer")
+
+
+def canvas(page, layer, head):
+    return page.get_by_role("button", name=re.compile(f"^layer {layer}, head {head},")).locator("canvas")
+
+
+def switch(page, layer, head):
+    return page.get_by_role("switch", name=f"layer {layer}, head {head}")
+
+
+def model_without(checkpoints, name, ids, off):
+    """The logits with the output projection's columns of these heads at 0."""
+    model = load_checkpoint(checkpoints / name)
+    with torch.no_grad():
+        for layer, head in off:
+            d = model.config.d_model // model.config.n_heads
+            model.layers[layer].attn.W_o.weight[:, head * d : (head + 1) * d] = 0
+        return model(torch.tensor([ids]))[0][0]
+
+
+def cell(page, layer, head, query, key, T):
+    """The place of a cell's middle in the canvas of its head."""
+    return in_canvas(canvas(page, layer, head), query, key, T)
+
+
+def in_canvas(canvas, query, key, T):
+    """The same in any canvas: after the labels there are T cells side by side."""
+    box = canvas.bounding_box()
+    gutter = max(12, min(16, 0.07 * box["width"]))
+    step = (box["width"] - gutter) / T
+    return {"x": gutter + (key + 0.5) * step, "y": gutter + (query + 0.5) * step}
+
+
+def model_says(checkpoints, name, ids):
+    logits, attentions = load_checkpoint(checkpoints / name)(torch.tensor([ids]))
+    return logits[0].softmax(0).tolist(), torch.stack(attentions)[:, 0].detach().numpy()
+
+
+def bits(sequence):
+    return [int(bit) for bit in sequence]

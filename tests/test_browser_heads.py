@@ -1,0 +1,265 @@
+"""The heads in a real Chromium: maps, switches and tokens are pointed at, pressed and saved."""
+
+import csv
+import io
+import os
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import expect
+
+from tests.browsing import (
+    ONE_MORE,
+    TIED,
+    answer,
+    bits,
+    canvas,
+    cell,
+    field,
+    grid,
+    in_canvas,
+    model_says,
+    model_without,
+    switch,
+    type_in,
+)
+from tests.serving import CHROMIUM
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not CHROMIUM and not os.environ.get("CI"), reason="no chromium on this machine"),
+]
+
+
+# ---------------------------------------------------------------- every head
+
+
+@pytest.mark.parametrize(("layer", "head", "query", "key"), [(0, 0, 0, 0), (0, 3, 2, 13), (1, 1, 15, 0), (1, 2, 7, 15)])
+def test_a_cell_under_the_pointer_tells_its_query_key_and_weight(page, checkpoints, layer, head, query, key):
+    """The corners, and cells whose mirror image has another weight."""
+    sequence = "1110000111011011"
+    type_in(page, sequence)
+    _, weights = model_says(checkpoints, "majority", bits(sequence))
+    canvas(page, layer, head).hover(position=cell(page, layer, head, query, key, T=16))
+    tip = page.locator(".tip")
+
+    expect(tip).to_contain_text(f"query {query} ‘{sequence[query]}’ → key {key} ‘{sequence[key]}’")
+    expect(tip).to_contain_text(f"layer {layer}, head {head}")
+    assert float(tip.locator(".weight").inner_text()) == pytest.approx(weights[layer, head, query, key], abs=6e-5)
+    page.mouse.move(2, 2)
+    expect(tip).to_be_hidden()
+
+
+def test_colours_run_with_the_weights(page, checkpoints):
+    """Read back from the canvas: the darker cell is the larger weight, in the row and column where it belongs."""
+    sequence = "1110000111011011"
+    type_in(page, sequence)
+    _, weights = model_says(checkpoints, "majority", bits(sequence))
+    places = [cell(page, 1, 2, query, key, T=16) for query in range(16) for key in range(16)]
+    brightness = canvas(page, 1, 2).evaluate(
+        """(canvas, places) => {
+            const context = canvas.getContext("2d");
+            return places.map(({x, y}) => {
+                const [r, g, b] = context.getImageData(x * devicePixelRatio, y * devicePixelRatio, 1, 1).data;
+                return r + g + b;
+            });
+        }""",
+        places,
+    )
+
+    assert spearman(weights[1, 2].flatten(), -np.array(brightness)) > 0.99
+
+
+def spearman(a, b):
+    return np.corrcoef(a.argsort().argsort(), b.argsort().argsort())[0, 1]
+
+
+def test_the_scale_is_common_until_each_head_gets_its_own(page, checkpoints):
+    type_in(page, ONE_MORE)
+    _, weights = model_says(checkpoints, "majority", bits(ONE_MORE))
+    legend, heads = page.locator(".legend .top"), page.locator(".head")
+
+    expect(legend).to_have_text(f"{weights.max():.2f}")
+    page.get_by_label("each head its own").check()
+    expect(legend).to_have_text("each head’s largest")
+    own = [f"0 – {top:.3f}" for top in weights.max(axis=(2, 3)).flatten()]
+    assert heads.evaluate_all("heads => heads.map((head) => head.title)") == own
+    page.get_by_label("one scale for all").check()
+    expect(legend).to_have_text(f"{weights.max():.2f}")
+
+
+def test_keys_alone_reach_a_cell_and_open_a_head(page):
+    page.get_by_role("button", name=re.compile("^layer 0, head 1,")).focus()
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
+        page.keyboard.press(key)
+    expect(page.locator(".tip")).to_contain_text(re.compile("query 1 .* key 1 "))
+    page.keyboard.press("Enter")
+
+    expect(large(page)).to_be_visible()
+
+
+# ---------------------------------------------------------------- heads that are off
+
+
+def test_a_head_that_is_switched_off_is_left_out_of_the_answer_at_once(page, checkpoints):
+    type_in(page, ONE_MORE)
+    for off in ([(0, 3)], [(0, 3), (1, 1)]):
+        switch(page, *off[-1]).click()
+        expect(grid(page)).to_have_attribute("data-off", " ".join(f"{layer}.{head}" for layer, head in off))
+        probabilities = model_without(checkpoints, "majority", bits(ONE_MORE), off).softmax(0).tolist()
+        expect(answer(page).locator("dd")).to_have_text([f"{p:.4f}" for p in probabilities])
+    expect(answer(page)).to_contain_text("Switched off: layer 0, head 3, layer 1, head 1.")
+    expect(page.get_by_role("switch", checked=False)).to_have_count(2)
+
+    page.get_by_role("button", name="all heads on").click()
+    expect(page.get_by_role("switch", checked=False)).to_have_count(0)
+    probabilities, _ = model_says(checkpoints, "majority", bits(ONE_MORE))
+    expect(answer(page).locator("dd")).to_have_text([f"{p:.4f}" for p in probabilities])
+
+
+def test_heads_stay_off_while_one_types(page, checkpoints):
+    switch(page, 1, 2).click()
+    expect(grid(page)).to_have_attribute("data-off", "1.2")
+    type_in(page, "1100101")
+    probabilities = model_without(checkpoints, "majority", bits("1100101"), [(1, 2)]).softmax(0).tolist()
+
+    expect(answer(page).locator("dd")).to_have_text([f"{p:.4f}" for p in probabilities])
+
+
+def test_each_head_says_what_the_margin_loses_without_it_and_the_list_has_the_largest_first(page, checkpoints):
+    type_in(page, ONE_MORE)
+    probabilities, _ = model_says(checkpoints, "majority", bits(ONE_MORE))
+    sign = 1 if probabilities[1] > probabilities[0] else -1
+
+    def margin(off):
+        logits = model_without(checkpoints, "majority", bits(ONE_MORE), off)
+        return sign * float(logits[1] - logits[0])
+
+    heads = [(layer, head) for layer in range(2) for head in range(4)]
+    worth = [margin([head]) - margin([]) for head in heads]
+    expect(grid(page)).to_have_attribute("data-effects", re.compile(ONE_MORE))
+    notes = [number(text) for text in page.locator(".caption .note").all_inner_texts()]
+    assert notes == pytest.approx(worth, abs=0.0051)
+    ranked = sorted(range(8), key=lambda k: -abs(worth[k]))[:5]
+    expect(page.locator(".ranks li span:first-child")).to_have_text(
+        ["layer {}, head {}".format(*heads[k]) for k in ranked]
+    )
+
+
+def number(text):
+    return float(text.replace("−", "-"))
+
+
+# ---------------------------------------------------------------- one button for each token
+
+
+def test_a_click_on_a_token_changes_it_and_the_field_follows(page):
+    type_in(page, TIED)
+    page.get_by_role("button", name="position 0: 0; click for 1").click()
+
+    expect(field(page)).to_have_value("1" + TIED[1:])
+    expect(answer(page)).to_have_attribute("data-sequence", "1" + TIED[1:])
+    expect(page.locator(".cells")).to_have_attribute("data-tokens", " ".join("1" + TIED[1:]))
+
+
+def test_the_buttons_follow_the_field(page):
+    type_in(page, "110")
+
+    expect(page.locator(".cell b")).to_have_text(["1", "1", "0"])
+
+
+def test_each_token_says_what_flipping_it_would_do_to_the_margin(page, checkpoints):
+    sequence = "1110000111011011"
+    type_in(page, sequence)
+    probabilities, _ = model_says(checkpoints, "majority", bits(sequence))
+    sign = 1 if probabilities[1] > probabilities[0] else -1
+
+    def margin(ids):
+        logits = model_without(checkpoints, "majority", ids, [])
+        return sign * float(logits[1] - logits[0])
+
+    flipped = [[bit ^ (i == k) for i, bit in enumerate(bits(sequence))] for k in range(16)]
+    expect(page.locator(".cells")).to_have_attribute("data-flips", re.compile(sequence))
+    shown = [number(text) for text in page.locator(".cell .change").all_inner_texts()]
+    assert shown == pytest.approx([margin(ids) - margin(bits(sequence)) for ids in flipped], abs=0.051)
+
+
+def test_a_token_that_is_pointed_at_lights_its_row_and_column_in_every_head(page):
+    page.locator(".cell").nth(5).hover()
+
+    expect(page.locator(".pointing .map .band.query:visible")).to_have_count(8)
+    assert page.locator(".attention").evaluate(
+        "e => [e.style.getPropertyValue('--query'), e.style.getPropertyValue('--key')]"
+    ) == ["5", "5"]
+
+
+def test_clear_empties_the_field_and_says_what_may_be_typed(page):
+    page.get_by_role("button", name="clear").click()
+
+    expect(field(page)).to_have_value("")
+    expect(page.locator("#sequence div.validation-error")).to_contain_text("the sequence is empty")
+
+
+# ---------------------------------------------------------------- one head, large
+
+
+def large(page):
+    return page.locator(".large .picture canvas")
+
+
+def test_a_click_on_a_head_shows_it_large_and_close_puts_it_away(page):
+    canvas(page, 1, 2).click()
+
+    expect(page.locator(".large h2")).to_have_text("layer 1, head 2")
+    expect(page.locator(".map[aria-pressed=true]")).to_have_accessible_name(re.compile("^layer 1, head 2,"))
+    expect(large(page)).to_be_in_viewport(ratio=0.9)
+    page.get_by_role("button", name="Close").click()
+    expect(large(page)).to_be_hidden()
+    expect(page.locator(".map[aria-pressed=true]")).to_have_count(0)
+
+
+def test_the_large_head_follows_the_sequence(page, checkpoints):
+    canvas(page, 0, 3).click()
+    type_in(page, "1100")
+    _, weights = model_says(checkpoints, "majority", bits("1100"))
+    large(page).hover(position=in_canvas(large(page), 2, 1, T=4))
+
+    expect(page.locator(".tip .weight")).to_have_text(f"{weights[0, 3, 2, 1]:.4f}")
+
+
+# ---------------------------------------------------------------- to take away
+
+
+def save(page, row, ending):
+    with page.expect_download() as download:
+        page.locator(".save").filter(has_text=row).get_by_role("button", name=ending).click()
+    return download.value.suggested_filename, Path(download.value.path()).read_bytes()
+
+
+def test_all_weights_are_saved_as_csv(page, checkpoints):
+    type_in(page, "1100101")
+    name, content = save(page, "Save all heads", "CSV")
+    _, weights = model_says(checkpoints, "majority", bits("1100101"))
+    rows = list(csv.DictReader(io.StringIO(content.decode())))
+
+    assert name == "attention.csv"
+    assert len(rows) == 2 * 4 * 7 * 7
+    saved = np.array([float(row["weight"]) for row in rows]).reshape(2, 4, 7, 7)
+    assert np.allclose(saved, weights, atol=1e-7)
+
+
+def test_figures_are_saved_as_png_and_svg_as_often_as_one_likes(page):
+    canvas(page, 1, 0).click()
+    for row, stem in (("Save all heads", "attention"), ("Save this head", "attention-layer1-head0")):
+        name, content = save(page, row, "PNG")
+        assert name == f"{stem}.png"
+        assert len(Image.open(io.BytesIO(content)).convert("RGB").getcolors(1 << 24)) > 20
+        name, content = save(page, row, "SVG")
+        assert name == f"{stem}.svg"
+        assert ET.fromstring(content).tag.endswith("svg")
+
+    assert save(page, "Save this head", "SVG")[0] == "attention-layer1-head0.svg"
