@@ -46,7 +46,7 @@ class Subject:
     def record(self) -> dict[str, Any]:
         """What ran on what, for run.json."""
         return {
-            "checkpoint": str(self.checkpoint),
+            "checkpoint": shown(self.checkpoint),
             "split": self.split,
             "population": self.dataset.population,
             "device": str(next(self.model.parameters()).device),
@@ -93,6 +93,12 @@ def open_subject(args: argparse.Namespace) -> Subject:
     out = args.out if "out" in args else cli.PROJECT / "reports" / checkpoint.resolve().stem
     model = load_checkpoint(checkpoint, cli.pick_device(args.device))
     return Subject(checkpoint, info, model, dataset, split, args.batch_size, out)
+
+
+def shown(path: Path) -> str:
+    """The path as a reader elsewhere can use it: within the project if it is there."""
+    inside = cli.PROJECT in path.resolve().parents
+    return str(path.resolve().relative_to(cli.PROJECT)) if inside else str(path)
 
 
 def sha256(file: Path) -> str:

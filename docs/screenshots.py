@@ -10,6 +10,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from analysis import head_stats
 from tests.serving import CHROMIUM, CHROMIUM_ARGS, ROOT, serve
 
 HERE = Path(__file__).parent
@@ -44,6 +45,15 @@ def app_phone(browser: Browser, address: str) -> Path:
     return shoot(open_app(browser, address, "light", width=390, height=844), "app-phone.png")
 
 
+def report(browser: Browser, _: str) -> Path:
+    """The top of the report: what stands out, and every statistic of every head."""
+    with tempfile.TemporaryDirectory() as folder:
+        head_stats.main(["--split", "exhaustive", "--out", folder])
+        page = browser.new_page(viewport={"width": 1200, "height": 1500})
+        page.goto((Path(folder) / "report.html").as_uri())
+        return shoot(page, "report.png")
+
+
 def shoot(page: Page, name: str) -> Path:
     page.wait_for_timeout(300)  # what fades in has done so
     page.screenshot(path=HERE / name)
@@ -51,7 +61,7 @@ def shoot(page: Page, name: str) -> Path:
     return HERE / name
 
 
-PICTURES: list[Callable[[Browser, str], Path]] = [app, app_dark, app_phone]
+PICTURES: list[Callable[[Browser, str], Path]] = [app, app_dark, app_phone, report]
 
 
 def main() -> None:
