@@ -83,7 +83,7 @@ def test_the_unit_is_said_once():
 
 
 def test_an_unknown_statistic_is_named_by_its_own_name():
-    assert (words("loss_increase"), meaning("loss_increase")) == ("Loss increase", "")
+    assert (words("something_new"), meaning("something_new")) == ("Something new", "")
 
 
 def test_only_the_first_equals_sign_of_a_group_is_the_tables_own():
