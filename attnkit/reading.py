@@ -30,7 +30,7 @@ class Readings:
     defined: Bool[Tensor, "B L H K"]
     uniform: Float[Tensor, "B L K"]  # the same under uniform attention, float64
     said: Bool[Tensor, "B L K"]  # where a statistic has such a reference
-    predicted: Int[Tensor, "B"]
+    predicted: Int[Tensor, "B"]  # NO_LABEL where the model predicts no class
     labels: Int[Tensor, "B"]  # NO_LABEL where there is none
     loss: Float[Tensor, "B"]  # cross-entropy in nats, float64; NaN where there is no label
     maps: dict[int, MapSums]  # by sequence length
@@ -70,11 +70,24 @@ def blocks_of(
     mask: Bool[Tensor, "B T"] | None = None,
     *,
     causal: bool = False,
+    allowed: Bool[Tensor, "b T T"] | None = None,
+    special: Bool[Tensor, "B T"] | None = None,
     rows: int = ROWS,
 ) -> list[Block]:
-    """All rows of a batch, so many at a time."""
+    """All rows of a batch, so many at a time; `allowed` and `special` as in `Block.of`."""
     T = tokens.shape[1]
-    return [Block.of(tokens, mask, rows=slice(r, min(r + rows, T)), causal=causal) for r in range(0, T, rows)]
+    parts = [slice(r, min(r + rows, T)) for r in range(0, T, rows)]
+    return [
+        Block.of(
+            tokens,
+            mask,
+            rows=part,
+            causal=causal,
+            allowed=None if allowed is None else allowed[:, part],
+            special=special,
+        )
+        for part in parts
+    ]
 
 
 class Reader:

@@ -36,7 +36,8 @@ def groups(stats: HeadStats, classes: Sequence[str]) -> dict[str, Cell]:
     members |= {"correct": [], "wrong": []}
     for (label, predicted), cell in stats.cells.items():
         members["all"].append(cell)
-        members[f"predicted={classes[predicted]}"].append(cell)
+        if predicted != NO_LABEL:
+            members[f"predicted={classes[predicted]}"].append(cell)
         if label != NO_LABEL:
             members[f"label={classes[label]}"].append(cell)
             members["correct" if label == predicted else "wrong"].append(cell)
@@ -69,7 +70,8 @@ def long_frame(
             frame[name] = values.numpy().ravel()
         frame["uniform"] = cell.uniform.nan_mean.numpy()[layer, k]
         parts.append(frame)
-    table = pd.concat([*parts, whole_set_frame(stats)], ignore_index=True)
+    parts += [whole_set_frame(stats)] if stats.maps else []
+    table = pd.concat(parts, ignore_index=True)
     table = table[table["n"] > 0].reset_index(drop=True)
     is_weight = table["statistic"].map(lambda name: name in measures and measures[name].unit == "weight")
     ratio = (table["mean"] / table["uniform"]).where(is_weight & (table["mean"] > 0) & (table["uniform"] > 0))
@@ -82,8 +84,6 @@ def long_frame(
 
 def whole_set_frame(stats: HeadStats) -> pd.DataFrame:
     """`entropy_of_mean` and `positional_share` of every head, over the sequences whose mean maps are kept."""
-    if not stats.maps:
-        return pd.DataFrame({"layer": [], "head": [], "statistic": [], "n": []})
     n = sum(sums.count for sums in stats.maps.values())
     entropy = (
         reduce(add, (s.count * torch.special.entr(s.mean).sum(dim=-1).mean(dim=-1) for s in stats.maps.values())) / n
