@@ -14,12 +14,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from analysis.head_importance import DICTIONARY, statistics_rows
 from analysis.report import write_report
 from analysis.subject import Subject, open_subject, parser, write_json
 from attnkit import cli, plots
 from attnkit.differences import difference_frame
 from attnkit.files import staged
 from attnkit.headstats import HeadStats, collect
+from attnkit.importance import Importance, measure_importance
 from attnkit.measures import applicable
 from attnkit.store import Store, collect_in_shards
 from attnkit.tables import (
@@ -43,6 +45,9 @@ def main(argv: list[str] | None = None) -> None:
         subject.out / ".unfinished", subject.identity() | {"per_sequence": args.per_sequence}, resume=args.resume
     )
 
+    importance = None
+    if args.with_importance:
+        importance = measure_importance(subject.model, subject.batches, methods=("zero", "gradient"))
     started = time.perf_counter()
     try:
         stats = collect_in_shards(
@@ -55,7 +60,7 @@ def main(argv: list[str] | None = None) -> None:
     untrained = measure_untrained(subject) if args.baseline else None
 
     with staged(subject.out, last="run.json") as folder:
-        tables = make_tables(subject, stats, untrained)
+        tables = make_tables(subject, stats, untrained, importance)
         write_tables(folder, tables, stats)
         if args.per_sequence:
             store.write_per_sequence(folder / "per_sequence.parquet")
@@ -71,7 +76,7 @@ def main(argv: list[str] | None = None) -> None:
         }
         write_json(folder / "run.json", record)
         draw(folder / "figures", tables, stats)
-        write_report(folder)
+    write_report(subject.out)  # of these tables, and of those that other studies have left there
     store.clear()
 
     print(f"{stats.count:,} sequences in {seconds:.1f} s, {stats.count / seconds:,.0f} a second")
@@ -86,6 +91,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     p.add_argument(
         "--per-sequence", action="store_true", help="also write every sequence's values, per_sequence.parquet"
     )
+    p.add_argument(
+        "--with-importance", action="store_true", help="also say what is lost without each head; needs labels"
+    )
     p.add_argument("--resume", action="store_true", help="go on with an interrupted run of the same --out")
     return p.parse_args(argv)
 
@@ -97,18 +105,24 @@ def measure_untrained(subject: Subject) -> HeadStats:
     return collect(fresh, subject.batches(), subject.info.task.vocab)
 
 
-def make_tables(subject: Subject, stats: HeadStats, untrained: HeadStats | None) -> dict[str, pd.DataFrame]:
+def make_tables(
+    subject: Subject, stats: HeadStats, untrained: HeadStats | None, importance: Importance | None
+) -> dict[str, pd.DataFrame]:
     """Every table of the output folder, by its file name."""
     measures, classes = applicable(subject.info.task.vocab), subject.info.task.classes
     population = subject.dataset.population
     long = long_frame(stats, measures, classes, population=population, untrained=untrained)
+    words = dictionary_frame(measures)
+    if importance is not None:
+        long = pd.concat([long, statistics_rows(importance, population=population)], ignore_index=True)
+        words = pd.concat([words, DICTIONARY], ignore_index=True)
     return {
         "head_stats": wide_frame(long),
         "head_stats_long": long,
         "differences": difference_frame(long, population=population),
         "histograms": histogram_frame(stats, measures, classes),
         "offset_profile": offset_profile_frame(stats),
-        "dictionary": dictionary_frame(measures),
+        "dictionary": words,
     }
 
 

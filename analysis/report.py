@@ -17,6 +17,7 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from analysis import importance_report
 from analysis.findings import find
 from analysis.page import Cell, Folder, Section, Table, in_words, kind_of, percent, pictures, right, value_cell
 from attnkit.labels import group_words, meaning, number, words, words_and_unit
@@ -49,7 +50,7 @@ RECORD = {  # what a checkpoint says of itself
     "exhaustive_accuracy": "Accuracy in its own record: all sequences",
     "share_seen": "Test sequences that also stood in training",
 }
-ELSEWHERE: dict[str, tuple[str, str]] = {}  # figures that other sections show
+ELSEWHERE = importance_report.FIGURES  # figures that other sections show
 SUBSCRIPT = re.compile(r"(?<![A-Za-z])(Σ|p|n|v|x|K|W|max)_(\{[^}]*\}|[A-Za-z0-9]+)")
 
 
@@ -242,7 +243,17 @@ def groups(folder: Folder) -> str | None:
     return "; ".join(f"{group_words(str(group))} ({n:,})" for group, n in sizes.items())
 
 
-SECTIONS = [what_stands_out, how_to_read, figures, all_heads, dictionary, provenance]
+SECTIONS = [
+    what_stands_out,
+    how_to_read,
+    figures,
+    all_heads,
+    importance_report.what_is_lost,
+    importance_report.one_by_one,
+    importance_report.what_foretells,
+    dictionary,
+    provenance,
+]
 
 
 if __name__ == "__main__":

@@ -117,6 +117,15 @@ WORDS = {  # statistic: its name for a title, and what it says in plain words
         "Positional share",
         "how much of the pattern position alone explains: 1 is a fixed pattern, near 0 one made by the content",
     ),
+    "accuracy_drop": (
+        "Accuracy lost without it",
+        "the share of the answers that is lost when the head puts out nothing",
+    ),
+    "loss_increase": ("Loss increase without it (nats)", "how much the loss rises when the head puts out nothing"),
+    "gradient_importance": (
+        "Gradient importance",
+        "how steeply the loss changes, on the average sequence, when the head is turned down a little",
+    ),
 }
 TOKEN_MEANING = "how much goes to all tokens of this kind together"
 

@@ -1,0 +1,226 @@
+"""What is lost without each head?
+
+    python -m analysis.head_importance [--split exhaustive | --data FILE]
+
+replaces the output of every head by nothing (zero), by its mean at that position (mean) and by its output on another
+random sequence (resample), takes the gradient of the loss with respect to a gate on it (gradient), removes heads two
+at a time and one after another, and says which statistic of a head foretells the damage.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy import stats
+
+from analysis.report import write_report
+from analysis.subject import open_subject, parser, write_json
+from attnkit import cli, importance_plots, plots
+from attnkit.ablation import Head
+from attnkit.files import staged
+from attnkit.headstats import collect
+from attnkit.importance import DRAWS, EFFECTS, Importance, measure_importance, pairs_of, prune
+from attnkit.measures import applicable
+from attnkit.moments import Moments
+from attnkit.tables import Z95, long_frame
+
+FEW = 32  # heads up to which every pair is tried and all are pruned one by one: the work grows with their square
+PERMUTATIONS = 9999
+CORRELATION = ["spearman", "spearman_ci_low", "spearman_ci_high", "p"]
+LEAST = 4  # heads, from which on a rank correlation has an interval
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = parser("analysis.head_importance", "What is lost without each head?").parse_args(argv)
+    subject = open_subject(args)
+    model, vocab, classes = subject.model, subject.info.task.vocab, subject.info.task.classes
+    population = subject.dataset.population
+    few = model.config.n_layers * model.config.n_heads <= FEW
+
+    started = time.perf_counter()
+    importance = measure_importance(model, subject.batches, pairs=few)
+    order = prune(model, subject.batches, importance) if few else []
+    described = collect(model, subject.batches(), vocab)
+    seconds = time.perf_counter() - started
+
+    of_heads = importance_frame(importance, population=population)
+    long = long_frame(described, applicable(vocab), classes, population=population)
+    tables = {"head_importance": of_heads, "predictors": predictors_frame(long, of_heads)}
+    if few:
+        tables["pairs"] = pairs_frame(importance, pairs_of(model), population=population)
+        tables["pruning"] = pruning_frame(importance, order, population=population)
+    right, loss = importance.whole.mean.tolist()
+    record = subject.record() | {
+        "sequences": int(importance.whole.count[0]),
+        "seconds": seconds,
+        "accuracy": right,
+        "loss": loss,
+        "draws": DRAWS,
+    }
+    with staged(subject.out, last="head_importance.csv") as folder:
+        for name, table in tables.items():
+            table.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n", encoding="utf-8")
+        write_json(folder / "head_importance.json", record)
+        if not (subject.out / "run.json").exists():
+            write_json(folder / "run.json", record)
+        draw(folder / "figures", tables)
+    report = write_report(subject.out)
+
+    print(f"{record['sequences']:,} sequences in {seconds:.1f} s")
+    if not few:
+        print(f"pairs and pruning: left out; with more than {FEW} heads there are too many to try them all")
+    print(f"report: {report}")
+
+
+def importance_frame(importance: Importance, *, population: bool) -> pd.DataFrame:
+    """`head_importance`: one row per layer, head and method.
+
+    `accuracy_drop` and `loss_increase` (nats) are means over the sequences, each with the ends of its 95 % interval;
+    over a population only `resample` has one, for the draw alone varies. `answers_lost` counts what was right and
+    becomes wrong, `answers_gained` the reverse (`resample`: the mean of its draws). `gradient` has
+    `gradient_importance`, mean |∂loss/∂ξ|, and as its loss_increase what the slope foretells, −mean ∂loss/∂ξ.
+    """
+    frames = []
+    for method, m in importance.of_head.items():
+        layer, head = (axis.ravel() for axis in np.indices(m.count.shape[:2]))
+        frame = pd.DataFrame({"layer": layer, "head": head, "method": method, "n": m.count[..., 0].long().ravel()})
+        if method == "gradient":
+            columns = {"loss_increase": 0, "gradient_importance": 1}
+        else:
+            columns = {"accuracy_drop": 0, "loss_increase": 1}
+            for name, k in (("answers_lost", "lost"), ("answers_gained", "gained")):
+                frame[name] = (m.mean * m.count)[..., EFFECTS.index(k)].ravel().numpy()
+        error = m.sem
+        if population:
+            draw = importance.draw
+            error = (draw.mean / draw.count).sqrt() if method == "resample" else torch.full_like(m.mean, torch.nan)
+        frames.append(frame.join(intervals(m, error, columns)))
+    table = pd.concat(frames, ignore_index=True)
+    ends = ("", "_ci_low", "_ci_high")
+    first = [f"{name}{end}" for name in ("accuracy_drop", "loss_increase", "gradient_importance") for end in ends]
+    names = ["layer", "head", "method", "n", *first, "answers_lost", "answers_gained"]
+    table = table.reindex(columns=names).sort_values(["layer", "head"], kind="stable", ignore_index=True)
+    assert table["n"].gt(0).any()
+    return table[table["n"] > 0].reset_index(drop=True)
+
+
+def intervals(m: Moments, error: torch.Tensor, columns: dict[str, int]) -> pd.DataFrame:
+    """Means with the ends of their 95 % intervals; `columns` names places on the last axis."""
+    values: dict[str, np.ndarray] = {}
+    for name, k in columns.items():
+        mean, half = (t[..., k].ravel().numpy() for t in (m.nan_mean, Z95 * error))
+        values |= {name: mean, f"{name}_ci_low": mean - half, f"{name}_ci_high": mean + half}
+    return pd.DataFrame(values)
+
+
+def paired(m: Moments, columns: dict[str, int], *, population: bool) -> pd.DataFrame:
+    return intervals(m, torch.full_like(m.mean, torch.nan) if population else m.sem, columns)
+
+
+def pairs_frame(importance: Importance, pairs: list[tuple[Head, Head]], *, population: bool) -> pd.DataFrame:
+    """Without both of two heads (zero ablation): `accuracy_drop` and `loss_increase`, and how much of each is beyond
+    the sum of what the two cost alone. Above 0: each covers for the other."""
+    who = pd.DataFrame([(*a, *b) for a, b in pairs], columns=["layer_a", "head_a", "layer_b", "head_b"])
+    who["n"] = importance.pairs.count[:, 0].long().numpy()
+    columns = {"accuracy_drop": 0, "loss_increase": 1, "accuracy_beyond_sum": 4, "loss_beyond_sum": 5}
+    return who.join(paired(importance.pairs, columns, population=population))
+
+
+def pruning_frame(importance: Importance, order: list[tuple[Head, Moments]], *, population: bool) -> pd.DataFrame:
+    """How the model does with ever fewer heads: `removed` so many, the last of them (layer, head)."""
+    right, loss = importance.whole.mean.tolist()
+    start = pd.DataFrame({"removed": [0], "accuracy": right, "loss": loss, "accuracy_drop": 0.0, "loss_increase": 0.0})
+    steps = [start]
+    for number, ((layer, head), m) in enumerate(order, start=1):
+        one = paired(
+            Moments(*(getattr(m, f)[None] for f in ("count", "mean", "m2", "low", "high"))),
+            {"accuracy_drop": 0, "loss_increase": 1},
+            population=population,
+        )
+        one["accuracy"], one["loss"] = right - one["accuracy_drop"], loss + one["loss_increase"]
+        steps.append(one.assign(removed=number, layer=layer, head=head))
+    ends = [f"{name}{end}" for name in ("accuracy_drop", "loss_increase") for end in ("", "_ci_low", "_ci_high")]
+    table = pd.concat(steps, ignore_index=True).reindex(columns=["removed", "layer", "head", "accuracy", "loss", *ends])
+    return table.astype({"layer": "Int64", "head": "Int64"})
+
+
+def predictors_frame(long: pd.DataFrame, of_heads: pd.DataFrame) -> pd.DataFrame:
+    """Does a statistic of a head foretell what is lost without it (zero ablation)?
+
+    Spearman's rank correlation over the heads, with a 95 % interval (Bonett & Wright 2000, equation 3), the p-value of
+    a permutation test, and that adjusted over all rows (Benjamini & Hochberg 1995). A statistic that is the same for
+    all heads, or not defined for all, is absent; so is an effect that is.
+    """
+    keys = ["layer", "head"]
+    statistics = long[long["group"] == "all"].pivot(index=keys, columns="statistic", values="mean")
+    gradient = of_heads[of_heads["method"] == "gradient"].set_index(keys)["gradient_importance"]
+    statistics = statistics[list(dict.fromkeys(long["statistic"]))].join(gradient)
+    effects = of_heads[of_heads["method"] == "zero"].set_index(keys)[["accuracy_drop", "loss_increase"]]
+    rows = []
+    for effect in effects:
+        for statistic in statistics:
+            x, y = statistics[statistic].to_numpy(), effects[effect].to_numpy()
+            if len(x) > 1 and np.isfinite(x).all() and np.ptp(x) > 0 and np.ptp(y) > 0:
+                rows.append((statistic, effect, len(x), *rank_correlation(x, y)))
+    table = pd.DataFrame(rows, columns=["statistic", "effect", "n", *CORRELATION])
+    return table.assign(p_adjusted=stats.false_discovery_control(table["p"]) if rows else [])
+
+
+def rank_correlation(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float, float]:
+    """Spearman's ρ, the ends of its 95 % interval (NaN below 4 heads, or where ρ is 1 or −1), and p by permutation."""
+    a, b = (unit(stats.rankdata(values)) for values in (x, y))
+    rho = float(np.clip(a @ b, -1, 1))
+    shuffled = np.random.default_rng(0).permuted(np.tile(b, (PERMUTATIONS, 1)), axis=1) @ a
+    p = (1 + np.count_nonzero(np.abs(shuffled) >= abs(rho) - 1e-12)) / (1 + PERMUTATIONS)
+    if len(x) < LEAST or abs(rho) > 1 - 1e-12:
+        return rho, np.nan, np.nan, p
+    half = Z95 * np.sqrt((1 + rho**2 / 2) / (len(x) - 3))
+    return rho, float(np.tanh(np.arctanh(rho) - half)), float(np.tanh(np.arctanh(rho) + half)), p
+
+
+def unit(values: np.ndarray) -> np.ndarray:
+    centred = values - values.mean()
+    return centred / np.linalg.norm(centred)
+
+
+def statistics_rows(importance: Importance, *, population: bool) -> pd.DataFrame:
+    """What a head is worth as rows of `head_stats_long`: accuracy_drop and loss_increase (zero ablation) and
+    gradient_importance, over all sequences."""
+    zero, gradient = importance.of_head["zero"], importance.of_head["gradient"]
+    frames = []
+    for name, m, k in (("accuracy_drop", zero, 0), ("loss_increase", zero, 1), ("gradient_importance", gradient, 1)):
+        layer, head = (axis.ravel() for axis in np.indices(m.count.shape[:2]))
+        frame = pd.DataFrame({"layer": layer, "head": head, "statistic": name, "group": "all"})
+        columns = {"n": m.count.long(), "mean": m.mean, "std": m.std, "sem": m.sem}
+        columns |= {"ci_low": m.mean - Z95 * m.sem, "ci_high": m.mean + Z95 * m.sem, "min": m.low, "max": m.high}
+        frames.append(frame.assign(**{name: values[..., k].ravel().numpy() for name, values in columns.items()}))
+    table = pd.concat(frames, ignore_index=True)
+    return table.drop(columns=["sem", "ci_low", "ci_high"]) if population else table
+
+
+DICTIONARY = pd.DataFrame(  # of these rows, as in `tables.dictionary_frame`
+    [
+        ("accuracy_drop", "accuracy − accuracy without the head (its output replaced by 0)", "none"),
+        ("loss_increase", "loss without the head (its output replaced by 0) − loss", "nats"),
+        ("gradient_importance", "|∂loss/∂ξ| with a gate ξ = 1 on the head's output", "nats"),
+    ],
+    columns=["statistic", "definition", "unit"],
+).assign(defined_on="sequences with a label", uniform="none")
+
+
+def draw(folder: Path, tables: dict[str, pd.DataFrame]) -> None:
+    """Every figure, as PNG and SVG."""
+    folder.mkdir()
+    plots.save(importance_plots.importance(tables["head_importance"]), folder / "importance")
+    if len(tables["predictors"]):
+        plots.save(importance_plots.predictors(tables["predictors"]), folder / "predictors")
+    if "pairs" in tables:
+        plots.save(importance_plots.pairs(tables["pairs"]), folder / "pairs")
+        plots.save(importance_plots.pruning(tables["pruning"]), folder / "pruning")
+
+
+if __name__ == "__main__":
+    sys.exit(cli.run(main))

@@ -1,0 +1,326 @@
+"""The sections of the report that tell what heads are worth, read off the tables of `analysis.head_importance`."""
+
+import json
+from math import exp
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.findings import (
+    FLAT,
+    MARKED,
+    PLACES,
+    SELECTIVE,
+    Finding,
+    Group,
+    Head,
+    at_start,
+    by_group,
+    means,
+    name,
+    names,
+    ratios,
+    share,
+    times,
+)
+from analysis.page import Cell, Folder, Section, Table, percent, pictures, value_cell
+from attnkit.labels import number, words
+
+FIGURES = {  # the beginning of a file's name: a title, and what to see
+    "importance": (
+        "What each head is worth",
+        "The further to the right, the more is lost. Removed: the head puts out nothing. Its mean output: what it "
+        "puts out at each position is replaced by its mean there, so that it no longer depends on the sequence. Of "
+        "another sequence: it puts out what it would on a sequence drawn at random. The gradient foretells the "
+        "increase of the loss by its slope at the model as it is. The axis of the loss is linear up to 0.0001 nats, "
+        "logarithmic beyond.",
+    ),
+    "pruning": (
+        "One head after the other",
+        "Always the head goes without which the loss is then lowest. How long the line stays flat tells how many "
+        "heads the model could do without.",
+    ),
+    "pairs": (
+        "Two heads at once",
+        "Red: removing both costs more than the sum of what each costs alone, so each covers for the other. Blue: it "
+        "costs less, so part of the damage is the same.",
+    ),
+    "predictors": (
+        "Which statistic foretells the damage",
+        "Each mark is the rank correlation between a statistic and what is lost without the head, over the heads; "
+        "bars are 95 % intervals. Bars that cross 0 tell nothing either way.",
+    ),
+}
+COSTLY = 0.001  # share of the answers from which a head is said to cost accuracy
+MANY = 16  # heads, up to which each has a sentence of its own; of more, the most costly ones
+ADJUSTED = 0.05  # p from which on a correlation may well be chance
+
+
+def what_is_lost(folder: Folder) -> Section | None:
+    table = folder.table("head_importance")
+    if table is None:
+        return None
+    record = record_of(folder)
+    zero, mean, resample = (of_method(table, method) for method in ("zero", "mean", "resample"))
+    found = [most(zero), free(zero, record), by_mean(zero, mean), misled(mean, resample)]
+    if (pairs := folder.table("pairs")) is not None:
+        found.append(covering(pairs, zero))
+    if (pruning := folder.table("pruning")) is not None:
+        found.append(how_few(pruning, int(record["sequences"])))
+    return Section(
+        "importance",
+        "What is lost without each head",
+        f"{about(folder, record)} A head is removed by replacing its output, and the same sequences are run again: "
+        "what counts is the difference on each sequence. " + interval_words(record),
+        findings=[finding for finding in found if finding],
+        pictures=pictures(folder, {kind: FIGURES[kind] for kind in ("importance", "pairs", "pruning")}),
+        table=importance_table(table),
+    )
+
+
+def one_by_one(folder: Folder) -> Section | None:
+    """A sentence for each head: what it does, and what is lost without it."""
+    table = folder.table("head_importance")
+    if table is None:
+        return None
+    zero = of_method(table, "zero")
+    values = {} if folder.long is None else by_group(folder.long).get("all", {})
+    costly = zero.sort_values(["accuracy_drop", "loss_increase"], ascending=False, kind="stable").index
+    chosen = sorted(costly[:MANY]) if len(costly) <= MANY else list(costly[:MANY])
+    found = [
+        Finding(at_start(head), " ".join(filter(None, [does(values, head), without(zero.loc[head])])))
+        for head in chosen
+    ]
+    text = "" if len(costly) <= MANY else f"The {MANY} most costly of {len(costly)} heads."
+    return Section("one-by-one", "Head by head", text, findings=found)
+
+
+def what_foretells(folder: Folder) -> Section | None:
+    """Which statistic predicts damage."""
+    table = folder.table("predictors")
+    if table is None or table.empty:
+        return None
+    found = [strongest(table[table["effect"] == effect]) for effect in table["effect"].unique()]
+    columns = ("spearman", "spearman_ci_low", "spearman_ci_high", "p", "p_adjusted")
+    body = [
+        [
+            Cell(words(row["statistic"])),
+            Cell(EFFECT_WORDS[row["effect"]]),
+            *(value_cell(row[column], 0.0) for column in columns),
+        ]
+        for _, row in table.sort_values("spearman", key=abs, ascending=False, kind="stable").iterrows()
+    ]
+    headings = ["Statistic", "Foretells", "Spearman’s ρ", "from", "to", "p", "p, adjusted"]
+    return Section(
+        "predictors",
+        "Which statistic foretells the damage",
+        "A description is not an effect: how a head attends need not tell what it is worth. Over the "
+        f"{table['n'].max()} heads each statistic is held against what removing the head costs. The intervals are wide "
+        "because the heads are few; they say how sure one can be of other heads of this kind. p is adjusted over all "
+        "rows (Benjamini–Hochberg).",
+        findings=[finding for finding in found if finding],
+        pictures=pictures(folder, {"predictors": FIGURES["predictors"]}),
+        table=Table("Rank correlation of statistics and damage", [(h, "") for h in headings], body, 2, sortable=True),
+    )
+
+
+EFFECT_WORDS = {"accuracy_drop": "accuracy lost", "loss_increase": "loss increase"}
+
+
+# ---------------------------------------------------------------- on what
+
+
+def record_of(folder: Folder) -> dict[str, Any]:
+    file = folder.path / "head_importance.json"
+    record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return record
+
+
+def about(folder: Folder, record: dict[str, Any]) -> str:
+    """On what it was measured, and aloud if that is not what the rest of the page is of."""
+    same = record["checkpoint_sha256"] == folder.run.get("checkpoint_sha256")
+    text = f"Measured on {record['data']}."
+    return text if same else f"Beware: this was measured on other weights than the rest of this page. {text}"
+
+
+def interval_words(record: dict[str, Any]) -> str:
+    if record["population"]:
+        return (
+            "These are all sequences there are, so there is no sampling error; only the draw of another sequence "
+            "leaves one, and has an interval."
+        )
+    return "Intervals are 95 %, from these differences."
+
+
+# ---------------------------------------------------------------- what stands out
+
+
+def of_method(table: pd.DataFrame, method: str) -> pd.DataFrame:
+    return table[table["method"] == method].set_index(["layer", "head"])
+
+
+def answers(row: pd.Series) -> str:
+    """How many answers are lost, in words."""
+    lost, n = round(row["answers_lost"]), int(row["n"])
+    return f"{lost:,} of {n:,} answers become wrong ({percent(lost / n)})" if lost else f"none of {n:,} answers is lost"
+
+
+def nats(value: float) -> str:
+    return f"{number(abs(value))}\N{NO-BREAK SPACE}nats"
+
+
+def changes(value: float) -> str:
+    return f"the loss {'rises' if value >= 0 else 'falls'} by {nats(value)}"
+
+
+def most(zero: pd.DataFrame) -> Finding | None:
+    worst = zero.sort_values(["accuracy_drop", "loss_increase"]).index[-1]
+    row = zero.loc[worst]
+    return Finding("The most costly", f"Without {name(worst)}, {answers(row)} and {changes(row['loss_increase'])}.")
+
+
+def free(zero: pd.DataFrame, record: dict[str, Any]) -> Finding | None:
+    heads, n = list(zero.index[zero["answers_lost"] == 0]), int(zero["n"].max())
+    if not heads:
+        return Finding("None is free", f"No head can be removed without losing one of the {n:,} answers.")
+    text = f"{len(heads)} of {len(zero)} heads can be removed, each alone, without losing one of the {n:,} answers"
+    # Of a sample, none in n still leaves as many as would go unseen in one sample of twenty (Clopper & Pearson 1934).
+    bound = "" if record["population"] else f" (of all sequences, at most {percent(1 - 0.05 ** (1 / n))}, 95 % sure)"
+    return Finding("Free to go", f"{text}{bound}: {names(heads)}.")
+
+
+def by_mean(zero: pd.DataFrame, mean: pd.DataFrame) -> Finding | None:
+    """Is it where a head looks that counts, or only that it puts something out?"""
+    costly = [head for head in zero.index if zero.loc[head, "accuracy_drop"] >= COSTLY]
+    if not costly or mean.empty:
+        return None
+    only_mean = [head for head in costly if mean.loc[head, "accuracy_drop"] < COSTLY]
+    if only_mean:
+        heads = names(only_mean)
+        return Finding(
+            "Presence, not pattern",
+            f"With its mean output in its place, {heads} costs less than {percent(COSTLY)} of the answers: the others "
+            "rely on what it puts out on average, not on how it tells sequences apart.",
+        )
+    worst = max(costly, key=lambda head: mean.loc[head, "accuracy_drop"])
+    return Finding(
+        "The pattern counts",
+        f"Even with its mean output in its place, without {name(worst)}, {answers(mean.loc[worst])}.",
+    )
+
+
+def misled(mean: pd.DataFrame, resample: pd.DataFrame) -> Finding | None:
+    """What a head does harm by, when it speaks of another sequence."""
+    if resample.empty:
+        return None
+    worst = resample.sort_values(["accuracy_drop", "loss_increase"]).index[-1]
+    row = resample.loc[worst]
+    text = f"If it puts out what it would on another sequence, {name(worst)} does the most harm: {answers(row)}"
+    if row["accuracy_drop"] >= COSTLY > mean.loc[worst, "accuracy_drop"]:
+        text += ". The model can do without what this head tells of the sequence, but not with something false"
+    return Finding("Misled", f"{text}.")
+
+
+def covering(pairs: pd.DataFrame, zero: pd.DataFrame) -> Finding | None:
+    """The two heads that cost most beyond what each costs alone."""
+    row = pairs.sort_values(["accuracy_beyond_sum", "loss_beyond_sum"]).iloc[-1]
+    a, b = ((int(row[f"layer_{s}"]), int(row[f"head_{s}"])) for s in "ab")
+    if row["accuracy_beyond_sum"] <= 0:
+        return Finding("Together", "No two heads cost more accuracy together than the sum of what each costs alone.")
+    alone = [percent(share) for share in zero["accuracy_drop"].clip(lower=0).loc[[a, b]]]
+    return Finding(
+        "They cover for each other",
+        f"{at_start(a)} and {name(b)} cost {alone[0]} and {alone[1]} of the answers alone, but "
+        f"{percent(row['accuracy_drop'])} together: the most beyond the sum of all pairs.",
+    )
+
+
+def how_few(pruning: pd.DataFrame, n: int) -> Finding | None:
+    start = pruning["accuracy"].iloc[0]
+    kept = pruning[pruning["accuracy"] > start - COSTLY]
+    last, heads = int(kept["removed"].max()), len(pruning) - 1
+    gone = [(int(row["layer"]), int(row["head"])) for _, row in pruning.iloc[1 : last + 1].iterrows()]
+    if not last:
+        return Finding(
+            "All are needed", f"Whichever head goes first, at least {percent(COSTLY)} of the answers are lost."
+        )
+    accuracy = pruning["accuracy"].iloc[last]
+    text = f"{last} of {heads} heads can go together for less than {percent(COSTLY)} of the answers: {names(gone)}."
+    rest = f" The accuracy is then {percent(accuracy)}"
+    if last < heads:
+        rest += f", and {percent(pruning['accuracy'].iloc[last + 1])} with one more"
+    return Finding("How few would do", f"{text}{rest}.")
+
+
+def strongest(table: pd.DataFrame) -> Finding:
+    row = table.sort_values("spearman", key=abs).iloc[-1]
+    effect, low, high, p = (row[column] for column in ("effect", "spearman_ci_low", "spearman_ci_high", "p_adjusted"))
+    interval = f" (95 % from {number(low)} to {number(high)})" if low == low else ""
+    chance = ", which may well be chance" if p > ADJUSTED else ""
+    return Finding(
+        EFFECT_WORDS[effect].capitalize(),
+        f"{words(row['statistic'])} goes most closely with the {EFFECT_WORDS[effect]}: ρ is {number(row['spearman'])}"
+        f"{interval}; adjusted for all that were tried, p is {number(p)}{chance}.",
+    )
+
+
+# ---------------------------------------------------------------- head by head
+
+
+def does(values: Group, head: Head) -> str:
+    """What a head does, from its statistics; "" where none are known."""
+    flatness = means(values, "entropy_normalized")
+    if head not in flatness:
+        return ""
+    if flatness[head] > FLAT:
+        return "It attends uniformly within 1 %."
+    parts = []
+    of_places = {place: ratios(values, s).get(head, 0.0) for s, place in PLACES.items() if s in values}
+    place = max(of_places, key=lambda p: of_places[p], default=None)
+    if place and of_places[place] >= MARKED:
+        parts.append(f"looks at {place} ({times(of_places[place])} what uniform attention gives)")
+    own = means(values, "selectivity").get(head, 0.0)
+    if abs(own) >= SELECTIVE:
+        verb = "gathers from" if own > 0 else "looks away from"
+        parts.append(f"{verb} tokens like its own (each gets {times(exp(own))} the weight of another)")
+    tokens = {s: ratios(values, s).get(head, 0.0) for s in values if s.startswith("token_weight[")}
+    token = max(tokens, key=lambda s: tokens[s], default=None)
+    if token and tokens[token] >= exp(SELECTIVE):
+        mean, uniform = values[token][head]
+        which = words(token).removeprefix("Weight on ")
+        parts.append(f"leans to {which} ({share(mean)} of its weight, where {share(uniform)} would be uniform)")
+    if not parts:
+        keys = values["effective_keys"][head]
+        parts.append(f"looks nowhere in particular, as if to {number(keys.mean)} of {number(keys.uniform)} keys")
+    return f"It {' and '.join(parts)}."
+
+
+def without(row: pd.Series) -> str:
+    return f"Without it {answers(row)} and {changes(row['loss_increase'])}."
+
+
+# ---------------------------------------------------------------- the table
+
+
+def importance_table(table: pd.DataFrame) -> Table:
+    """One row per head: what each method says."""
+    parts = {method: of_method(table, method) for method in ("zero", "mean", "resample", "gradient")}
+    columns = [("Layer", ""), ("Head", "")]
+    columns += [(f"Accuracy lost, {METHOD_WORDS[m]}", "") for m in ("zero", "mean", "resample")]
+    columns += [(f"Loss increase (nats), {METHOD_WORDS[m]}", "") for m in ("zero", "mean", "resample")]
+    columns += [("Gradient importance", "mean |∂loss/∂ξ| with a gate ξ = 1 on the output of the head")]
+    effects = [(m, "accuracy_drop") for m in ("zero", "mean", "resample")]
+    effects += [(m, "loss_increase") for m in ("zero", "mean", "resample")]
+    effects += [("gradient", "gradient_importance")]
+    heads = parts["zero"].index
+    values = pd.DataFrame({k: parts[m][column].reindex(heads) for k, (m, column) in enumerate(effects)}).to_numpy()
+    tints = values / np.maximum(np.nanmax(np.abs(values), axis=0, initial=0.0), 1e-9)
+    body = [
+        [Cell(str(layer), layer), Cell(str(head), head), *map(value_cell, of_head, tint)]
+        for (layer, head), of_head, tint in zip(heads, values, tints, strict=True)
+    ]
+    return Table("What is lost without each head", columns, body, 2, sortable=True)
+
+
+METHOD_WORDS = {"zero": "removed", "mean": "mean output", "resample": "another sequence’s"}

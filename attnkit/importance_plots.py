@@ -1,0 +1,146 @@
+"""Figures of what is lost without heads, from the tables of `analysis.head_importance`. Nothing is computed here."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from attnkit.labels import words
+from attnkit.plots import GROUP_COLOURS, MAX_WRITTEN, draw_cells
+from attnkit.style import FAINT, TEXT, dress, new_figure
+
+METHODS = {  # method: its name, colour, marker
+    "zero": ("removed (zero)", GROUP_COLOURS[0], "o"),
+    "mean": ("its mean output", GROUP_COLOURS[1], "s"),
+    "resample": ("of another sequence", GROUP_COLOURS[2], "D"),
+    "gradient": ("foretold by the gradient", GROUP_COLOURS[3], "^"),
+}
+EFFECTS = {
+    "accuracy_drop": "accuracy lost",
+    "loss_increase": "loss increase (nats)",
+    "accuracy_beyond_sum": "accuracy lost beyond the sum",
+    "loss_beyond_sum": "loss increase beyond the sum (nats)",
+}
+SMALL = 1e-4  # nats up to which the axis of the loss is linear; beyond, it is logarithmic
+
+
+def importance(frame: pd.DataFrame) -> Figure:
+    """Draw what each head is worth, from `head_importance`: a line for each head, a mark for each method.
+
+    Bars are the frame's 95 % intervals, where it has them.
+    """
+    names = heads_of(frame)
+    figure = new_figure(9.6, min(0.42 * len(names), 60) + 1.5, "constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    for ax, effect in zip(panels, ("accuracy_drop", "loss_increase"), strict=True):
+        methods = [m for m in METHODS if frame.loc[frame["method"] == m, effect].notna().any()]
+        for k, method in enumerate(methods):
+            rows = frame[(frame["method"] == method) & frame[effect].notna()]
+            shift = 0.62 * ((k + 0.5) / len(methods) - 0.5)
+            y = [names.index(head) + shift for head in zip(rows["layer"], rows["head"], strict=True)]
+            _, colour, marker = METHODS[method]
+            marks(ax, rows, effect, y, color=colour, marker=marker, label=METHODS[method][0])
+        ax.axvline(0, color=FAINT, linewidth=0.8, zorder=0)
+        dress(ax, x=EFFECTS[effect])
+        lines_of_heads(ax, names)
+    panels[0].xaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    ends = frame.filter(regex="^loss_increase").to_numpy()
+    panels[1].set_xscale("symlog", linthresh=SMALL)
+    panels[1].set_xlim(1.5 * min(np.nanmin(ends), 0) - SMALL / 3, 1.5 * np.nanmax(ends) + SMALL / 3)
+    panels[1].tick_params(axis="x", labelsize=8)
+    legend_below(figure, panels[1])
+    return figure
+
+
+def pruning(frame: pd.DataFrame) -> Figure:
+    """Draw how the model does as one head after the other is removed, from `pruning`."""
+    figure = new_figure(max(6.4, 0.62 * len(frame) + 1.6), 4.6, "constrained")
+    panels = figure.subplots(2, 1, sharex=True)
+    x = frame["removed"].to_numpy()
+    for ax, value in zip(panels, ("accuracy", "loss"), strict=True):
+        ax.plot(x, frame[value], color=GROUP_COLOURS[0], marker="o", markersize=5, linewidth=1.4)
+        dress(ax, y="accuracy" if value == "accuracy" else "loss (nats)")
+        ax.spines[["right", "top"]].set_visible(False)
+        ax.grid(axis="y", color=FAINT, linewidth=0.3, alpha=0.5)
+    panels[0].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    panels[1].set_yscale("log")
+    ticks = ["none"] + [f"+ {layer}.{head}" for layer, head in zip(frame["layer"][1:], frame["head"][1:], strict=True)]
+    panels[1].set_xticks(x, ticks, size=8, rotation=90 if len(x) > MAX_WRITTEN else 0, **TEXT)
+    panels[1].set_xlabel("heads removed so far (layer.head), one after the other", size=10, **TEXT)
+    return figure
+
+
+def pairs(frame: pd.DataFrame) -> Figure:
+    """Draw what two heads cost together beyond the sum of what each costs alone, from `pairs`.
+
+    Red: they cover for each other. Blue: together they cost less than the sum.
+    """
+    sides = [list(zip(frame[f"layer_{s}"], frame[f"head_{s}"], strict=True)) for s in "ab"]
+    names = sorted({*sides[0], *sides[1]})
+    labels = [f"{layer}.{head}" for layer, head in names]
+    side = min(max(0.62 * len(names), 3.0), 12)
+    figure = new_figure(2 * side + 1.0, side + 0.9, "constrained")
+    for ax, effect in zip(figure.subplots(1, 2), ("accuracy_beyond_sum", "loss_beyond_sum"), strict=True):
+        table = pd.DataFrame(np.nan, index=labels, columns=labels)
+        for (a, b), value in zip(zip(*sides, strict=True), frame[effect], strict=True):
+            table.loc[f"{b[0]}.{b[1]}", f"{a[0]}.{a[1]}"] = value
+        table = table.iloc[1:, :-1]
+        draw_cells(ax, table, 0.0, size=7.0 if len(names) <= MAX_WRITTEN else None)
+        dress(ax, title=EFFECTS[effect], x="head (layer.head)", y="head (layer.head)")
+        ax.title.set_size(10)
+    return figure
+
+
+def predictors(frame: pd.DataFrame) -> Figure:
+    """Draw how well each statistic foretells the damage, from `predictors`: Spearman's ρ with its 95 % interval."""
+    strength = frame.assign(size=frame["spearman"].abs()).groupby("statistic")["size"].max()
+    statistics = list(strength.sort_values(ascending=False, kind="stable").index)
+    figure = new_figure(7.6, 0.36 * len(statistics) + 1.4, "constrained")
+    ax = figure.subplots()
+    effects = [effect for effect in ("accuracy_drop", "loss_increase") if effect in set(frame["effect"])]
+    for k, effect in enumerate(effects):
+        rows = frame[frame["effect"] == effect].rename(
+            columns={"ci_low": "spearman_ci_low", "ci_high": "spearman_ci_high"}
+        )
+        y = [statistics.index(s) + 0.4 * ((k + 0.5) / len(effects) - 0.5) for s in rows["statistic"]]
+        marks(ax, rows, "spearman", y, color=GROUP_COLOURS[k], marker="os"[k], label=EFFECTS[effect])
+    ax.axvline(0, color=FAINT, linewidth=0.8, zorder=0)
+    dress(ax, x="Spearman’s rank correlation with what is lost, over the heads")
+    ax.set_xlim(-1.04, 1.04)
+    ax.set_yticks(range(len(statistics)), [words(s) for s in statistics], size=9, **TEXT)
+    ax.set_ylim(len(statistics) - 0.5, -0.5)
+    ax.spines[["left", "right", "top"]].set_visible(False)
+    ax.tick_params(axis="y", length=0)
+    legend_below(figure, ax)
+    return figure
+
+
+def heads_of(frame: pd.DataFrame) -> list[tuple[int, int]]:
+    return sorted(set(zip(frame["layer"], frame["head"], strict=True)))
+
+
+def marks(ax: Axes, rows: pd.DataFrame, value: str, y: list[float], **style: Any) -> None:
+    """Marks with the bars of their intervals, which may be missing."""
+    low, high = rows[f"{value}_ci_low"].to_numpy(), rows[f"{value}_ci_high"].to_numpy()
+    x = rows[value].to_numpy()
+    bars = np.nan_to_num([x - low, high - x])
+    ax.errorbar(x, y, xerr=bars, linestyle="none", markersize=5, elinewidth=1.1, **style)
+
+
+def lines_of_heads(ax: Axes, names: list[tuple[int, int]]) -> None:
+    for line in range(1, len(names)):
+        ax.axhline(line - 0.5, color=FAINT, linewidth=0.8 if names[line][0] != names[line - 1][0] else 0.2)
+    ax.set_yticks(range(len(names)), [f"layer {layer}, head {head}" for layer, head in names], size=9, **TEXT)
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.tick_params(axis="y", length=0)
+    ax.spines[["left", "right", "top"]].set_visible(False)
+
+
+def legend_below(figure: Figure, ax: Axes) -> None:
+    handles, labels = ax.get_legend_handles_labels()
+    legend = figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+    for text in legend.get_texts():
+        text.set(**TEXT, size=9)
