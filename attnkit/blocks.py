@@ -20,7 +20,7 @@ from attnkit.hf import Site
 from attnkit.measures import Block, Measure, Rows, row_values
 
 ROWS = 128  # with 4,096 keys 2 MB of float32
-TOGETHER = 32  # blocks that are prepared at a time, then read head by head: a head's keys stay in the cache as well
+TOGETHER = 1 << 25  # places of the blocks that are prepared at a time, then read head by head: keys stay in the cache
 ONES, PLACE, SPECIAL = range(3)  # the columns beside the values
 POINTS = ("self_weight", "previous_weight", "next_weight", "first_weight", "last_weight")
 PAIRS = ("duplicate_weight", "induction_weight")
@@ -116,12 +116,13 @@ class Span:
         column = torch.stack([own, own - 1, own + 1, first.expand(R), last.expand(R)])
         found = (column >= 0) & (column < S)
         points = (column + number * S).where(found, 0)
-        earlier = allowed & (j < i)
-        same = ids[rows, None] == ids[None, keys]
-        after = (ids[rows, None] == ids.roll(1)[None, keys]) & (j >= 1)
-        pairs = torch.stack([earlier & same, earlier & after]).flatten().nonzero()[:, 0]
-        counts = torch.bincount(pairs // S, minlength=len(PAIRS) * R)
-        return cls(block, rows, keys, hidden, visible, before, behind, points, found.float(), pairs % (R * S), counts)
+        reach = before + R  # keys behind the block's last row follow all of its queries
+        earlier = allowed[:, :reach] & (j[:reach] < i)
+        same = ids[rows, None] == ids[None, keys][:, :reach]
+        after = (ids[rows, None] == ids.roll(1)[None, keys][:, :reach]) & (j[:reach] >= 1)
+        which, row, column_of = torch.stack([earlier & same, earlier & after]).nonzero(as_tuple=True)
+        pairs, counts = row * S + column_of, torch.bincount(which * R + row, minlength=len(PAIRS) * R)
+        return cls(block, rows, keys, hidden, visible, before, behind, points, found.float(), pairs, counts)
 
     @property
     def i(self) -> Int[Tensor, "R"]:
@@ -222,11 +223,12 @@ class BlockReader:
     def spans(self, site: Site, b: int) -> Iterator[list[Span]]:
         """The blocks of one sequence, so many at a time. All layers of a reader see the same keys."""
         rows = self.scene.real_rows(b, self.step)
+        together = max(TOGETHER // (self.step * site.key.shape[2]), 1)
         if b not in self.prepared:
-            for start in range(0, len(rows), TOGETHER):
-                here = [(self.scene.block(site, r, slice(b, b + 1)), r) for r in rows[start : start + TOGETHER]]
+            for start in range(0, len(rows), together):
+                here = [(self.scene.block(site, r, slice(b, b + 1)), r) for r in rows[start : start + together]]
                 spans = [Span.of(block, r, cross=self.scene.cross) for block, r in here]
-                if len(rows) <= TOGETHER:
+                if len(rows) <= together:
                     self.prepared[b] = spans
                 yield spans
         else:
@@ -255,7 +257,7 @@ class BlockReader:
                     rows = Rows(span.block, in_place(e / read[:, -3:-2], span))
                     plain[number].append({name: row_values(m, rows) for name, m in self.plain.items()})
                 # 0 · −∞ where a key is hidden would be no number, but the lowest number is finite.
-                torch.sum(log.mul_(e), dim=-1, out=sums[number].log[h])
+                torch.linalg.vecdot(log, e, out=sums[number].log[h])
         for span, of_heads, found in zip(spans, sums, plain, strict=True):
             values, defined = of_heads.linear(span) | of_heads.others(span), span.defined()
             if triangle is not None:
