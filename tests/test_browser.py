@@ -140,7 +140,7 @@ def test_a_checkpoint_that_went_away_is_told_in_plain_words(page, checkpoints, t
     expect(page.locator(".head")).to_have_count(6)
     (checkpoints / COLOURS).rename(tmp_path / "away")
     page.get_by_role("button", name="random").click()
-    expect(page.get_by_test_id("toast-text")).to_contain_text(
+    expect(page.get_by_test_id("toast-text").first).to_contain_text(
         f"checkpoint: got '{COLOURS}', allowed is {TORN}, majority"
     )
     (tmp_path / "away").rename(checkpoints / COLOURS)
