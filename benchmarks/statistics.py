@@ -147,9 +147,7 @@ def rows() -> list[Row]:
             *found,
             Row("a BERT of the same size with output_attentions", "not measured: transformers is not installed"),
         ]
-    peer = side_by_side(
-        {"ours": lambda: statistics(model, SOME), "bert": lambda: bert_statistics(other, SOME)}, ROUNDS
-    )
+    peer = side_by_side({"ours": lambda: statistics(model, SOME), "bert": lambda: bert_statistics(other, SOME)}, ROUNDS)
     what = f"a BERT of the same size with output_attentions and the plain formulas, over {SOME:,}"
     return [*found, Row(what, f"{peer['bert'] / peer['ours']:.2f} times as long")]
 
