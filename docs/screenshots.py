@@ -36,7 +36,7 @@ def app_dark(browser: Browser, address: str) -> Path:
     """The same in the dark, with one head large."""
     page = open_app(browser, address, "dark", width=1280, height=1200)
     page.locator(".head").nth(5).click()
-    page.locator("#one-head img").wait_for()
+    page.locator(".large .picture canvas").wait_for()
     page.mouse.move(2, 2)
     return shoot(page, "app-dark.png")
 
