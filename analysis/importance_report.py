@@ -197,11 +197,11 @@ def by_mean(zero: pd.DataFrame, mean: pd.DataFrame) -> Finding | None:
         return None
     only_mean = [head for head in costly if mean.loc[head, "accuracy_drop"] < COSTLY]
     if only_mean:
-        heads = names(only_mean)
         return Finding(
             "Presence, not pattern",
-            f"With its mean output in its place, {heads} costs less than {percent(COSTLY)} of the answers: the others "
-            "rely on what it puts out on average, not on how it tells sequences apart.",
+            f"With their mean output in their place, each alone, less than {percent(COSTLY)} of the answers is lost: "
+            f"{names(only_mean)}. The others rely on what they put out on average, not on how they tell sequences "
+            "apart.",
         )
     worst = max(costly, key=lambda head: mean.loc[head, "accuracy_drop"])
     return Finding(
