@@ -48,6 +48,6 @@ clean: ## remove the environment, caches and reports (checkpoints stay)
 	$(PY) -m pip install -q --disable-pip-version-check --no-deps -e .
 	@touch $@
 
-.venv/dev.stamp: .venv/run.stamp requirements-dev.txt
+.venv/dev.stamp: .venv/run.stamp requirements-dev.txt requirements-hf.txt
 	$(PY) -m pip install -q --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
