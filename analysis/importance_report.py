@@ -1,6 +1,5 @@
 """The sections of the report that tell what heads are worth, read off the tables of `analysis.head_importance`."""
 
-import json
 from math import exp
 from typing import Any
 
@@ -24,7 +23,7 @@ from analysis.findings import (
     share,
     times,
 )
-from analysis.page import Cell, Folder, Section, Table, percent, pictures, value_cell
+from analysis.page import Cell, Folder, Section, Table, measured_on, percent, pictures, value_cell
 from attnkit.labels import number, words
 
 FIGURES = {  # the beginning of a file's name: a title, and what to see
@@ -61,7 +60,7 @@ def what_is_lost(folder: Folder) -> Section | None:
     table = folder.table("head_importance")
     if table is None:
         return None
-    record = record_of(folder)
+    record = folder.record("head_importance")
     zero, mean, resample = (of_method(table, method) for method in ("zero", "mean", "resample"))
     found = [most(zero), free(zero, record), by_mean(zero, mean), misled(mean, resample)]
     if (pairs := folder.table("pairs")) is not None:
@@ -71,8 +70,8 @@ def what_is_lost(folder: Folder) -> Section | None:
     return Section(
         "importance",
         "What is lost without each head",
-        f"{about(folder, record)} A head is removed by replacing its output, and the same sequences are run again: "
-        "what counts is the difference on each sequence. " + interval_words(record),
+        f"{measured_on(folder, record)} A head is removed by replacing its output, and the same sequences are run "
+        "again: what counts is the difference on each sequence. " + interval_words(record),
         findings=[finding for finding in found if finding],
         pictures=pictures(folder, {kind: FIGURES[kind] for kind in ("importance", "pairs", "pruning")}),
         table=importance_table(table),
@@ -129,19 +128,6 @@ EFFECT_WORDS = {"accuracy_drop": "accuracy lost", "loss_increase": "loss increas
 
 
 # ---------------------------------------------------------------- on what
-
-
-def record_of(folder: Folder) -> dict[str, Any]:
-    file = folder.path / "head_importance.json"
-    record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return record
-
-
-def about(folder: Folder, record: dict[str, Any]) -> str:
-    """On what it was measured, and aloud if that is not what the rest of the page is of."""
-    same = record["checkpoint_sha256"] == folder.run.get("checkpoint_sha256")
-    text = f"Measured on {record['data']}."
-    return text if same else f"Beware: this was measured on other weights than the rest of this page. {text}"
 
 
 def interval_words(record: dict[str, Any]) -> str:

@@ -77,6 +77,11 @@ class Folder:
         text = {column: str for column in columns if column in TEXT_COLUMNS}
         return pd.read_csv(file, keep_default_na=False, na_values=missing, dtype=text)
 
+    def record(self, name: str) -> dict[str, Any]:
+        """What one study ran on, as it wrote it down beside its tables."""
+        found: dict[str, Any] = json.loads((self.path / f"{name}.json").read_text(encoding="utf-8"))
+        return found
+
     @cached_property
     def long(self) -> pd.DataFrame | None:
         return self.table("head_stats_long")
@@ -131,3 +136,10 @@ def percent(share: float) -> str:
 
 def in_words(name: str) -> str:
     return name.replace("_", " ")
+
+
+def measured_on(folder: Folder, record: Mapping[str, Any]) -> str:
+    """On what a study ran, and aloud if that is not what the rest of the page is of."""
+    same = record["checkpoint_sha256"] == folder.run.get("checkpoint_sha256")
+    text = f"Measured on {record['data']}."
+    return text if same else f"Beware: this was measured on other weights than the rest of this page. {text}"
