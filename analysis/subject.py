@@ -57,10 +57,13 @@ class Subject:
         }
 
 
-def parser(module: str, description: str) -> argparse.ArgumentParser:
-    """A parser with the arguments that all analyses share."""
+def parser(module: str, description: str, *, several: bool = False) -> argparse.ArgumentParser:
+    """A parser with the arguments that all analyses share. With `several`, --checkpoint may be given more than once."""
     p = cli.parser(module, description)
-    p.add_argument("--checkpoint", type=Path, default=cli.CHECKPOINT, help="a checkpoint folder, or a bare state dict")
+    what: dict[str, Any] = {"type": Path, "help": "a checkpoint folder, or a bare state dict"}
+    if several:
+        what |= {"action": "append", "help": f"{what['help']}; twice to compare (default: {cli.CHECKPOINT})"}
+    p.add_argument("--checkpoint", default=argparse.SUPPRESS if several else cli.CHECKPOINT, **what)
     p.add_argument(
         "--out", type=Path, default=argparse.SUPPRESS, help="output folder (default: reports/<checkpoint name>)"
     )
