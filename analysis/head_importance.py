@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> None:
 
     started = time.perf_counter()
     importance = measure_importance(model, subject.batches, pairs=few)
-    order = prune(model, subject.batches, importance) if few else []
+    order = prune(model, subject.batches) if few else []
     described = collect(model, subject.batches(), vocab)
     seconds = time.perf_counter() - started
 

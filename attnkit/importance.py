@@ -11,6 +11,7 @@ from itertools import combinations
 from operator import add
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -28,6 +29,7 @@ Heads = frozenset[Head]
 # What a replacement does to one sequence: what is right (1 or 0) and the loss (nats), before and after.
 EFFECTS = ("accuracy_drop", "loss_increase", "lost", "gained")  # lost: right before, wrong after; gained: the reverse
 METHODS = ("zero", "mean", "resample", "gradient")
+SEARCHED = 4096  # sequences on which the order of pruning is found
 DRAWS = 2  # other sequences for each in `resample`: two tell how much the draw alone matters
 
 
@@ -212,25 +214,34 @@ def measure_sets(model: TinyTransformer, batches: Batches, sets: Sequence[Heads]
     return reduce(add, (moments([t.effects(dict.fromkeys(removed, 0.0)) for removed in sets]) for t in trials))
 
 
-def prune(model: TinyTransformer, batches: Batches, importance: Importance) -> list[tuple[Head, Moments]]:
+def prune(model: TinyTransformer, batches: Batches, *, seed: int = 0) -> list[tuple[Head, Moments]]:
     """Remove one head after the other, always the one without which the loss is lowest, until none is left.
 
-    Returns each head with what it does to remove it and all before it (4,). `importance` has zero ablation and pairs.
+    Returns each head with what it does to remove it and all before it (4,), over all sequences. Of more than 4,096
+    the loss that decides the order is that of so many, about, drawn at random by `seed`.
     """
+    n = sum(len(batch) for batch in batches())
     heads = heads_of(model)
-    known: dict[Heads, Moments] = {frozenset([head]): at(importance.of_head["zero"], *head) for head in heads}
-    known |= {frozenset(pair): at(importance.pairs, k, slice(4)) for k, pair in enumerate(pairs_of(model))}
-    order: list[tuple[Head, Moments]] = []
+    order: list[Head] = []
     while len(order) < len(heads):
-        gone = frozenset(head for head, _ in order)
-        candidates = {head: gone | {head} for head in heads if head not in gone}
-        if unknown := [removed for removed in candidates.values() if removed not in known]:
-            measured = measure_sets(model, batches, unknown)
-            known |= {removed: at(measured, k) for k, removed in enumerate(unknown)}
-        loss = EFFECTS.index("loss_increase")
-        least = min(candidates, key=lambda head: float(known[candidates[head]].mean[loss]))
-        order.append((least, known[candidates[least]]))
-    return order
+        left = [head for head in heads if head not in order]
+        measured = measure_sets(model, some(batches, SEARCHED / n, seed), [frozenset([*order, head]) for head in left])
+        order.append(left[int(measured.mean[:, EFFECTS.index("loss_increase")].argmin())])
+    measured = measure_sets(model, batches, [frozenset(order[: k + 1]) for k in range(len(order))])
+    return [(head, at(measured, k)) for k, head in enumerate(order)]
+
+
+def some(batches: Batches, share: float, seed: int) -> Batches:
+    """A random share of the sequences, the same at each call, however they are cut into batches."""
+
+    def drawn() -> Iterator[Batch]:
+        chance = np.random.default_rng(seed)
+        for batch in batches():
+            chosen = torch.from_numpy(chance.random(len(batch)) < share)
+            if chosen.any():
+                yield batch[chosen]
+
+    return batches if share >= 1 else drawn
 
 
 def at(m: Moments, *index: Any) -> Moments:

@@ -17,7 +17,7 @@ from analysis.report import write_report
 from attnkit.ablation import Donors, ablate, head_outputs
 from attnkit.checkpoint import Checkpoint, save_checkpoint
 from attnkit.data import Batch, DataConfig, pad
-from attnkit.importance import Trial, measure_importance, pairs_of, prune
+from attnkit.importance import Trial, measure_importance, pairs_of, prune, some
 from attnkit.model import ModelConfig, TinyTransformer
 
 LENGTHS = [7, 3, 7, 5, 3, 7, 5, 7, 11, 3, 5, 7, 3]  # one of 11
@@ -152,8 +152,8 @@ def test_pairs_say_what_is_beyond_the_sum(model):
 def test_pruning_removes_what_costs_least_by_measured_loss(model):
     """Greedy by hand: of whole models without the heads so far and one more, the one with the lowest loss."""
     batch = padded()
-    importance = measure_importance(model, cut(batch, 5), pairs=True)
-    order = prune(model, cut(batch, 5), importance)
+    importance = measure_importance(model, cut(batch, 5), methods=["zero"])
+    order = prune(model, cut(batch, 5))
     table = pruning_frame(importance, order, population=False)
 
     gone = []
@@ -166,6 +166,22 @@ def test_pruning_removes_what_costs_least_by_measured_loss(model):
     right, loss = right_and_loss(model, batch)
     assert table.loc[0, ["accuracy", "loss"]].tolist() == pytest.approx([right.mean(), loss.mean()])
     assert table["accuracy"].iloc[-1] == pytest.approx(right_and_loss(without(model, HEADS), batch)[0].mean())
+
+
+def test_of_many_sequences_some_find_the_order_and_all_give_the_numbers(model, monkeypatch):
+    monkeypatch.setattr("attnkit.importance.SEARCHED", 50)
+    tokens = torch.randint(0, 2, (201, 7), generator=torch.Generator().manual_seed(2))
+    batch = Batch(tokens, labels=tokens.sum(dim=1) % 2)
+    order = prune(model, cut(batch, 32))
+
+    chosen = [len(part) for part in some(cut(batch, 32), 50 / 201, 0)()]
+    assert 30 < sum(chosen) < 70
+    assert sum(chosen) == sum(len(part) for part in some(cut(batch, 7), 50 / 201, 0)())
+    assert [head for head, _ in order] == [head for head, _ in prune(model, cut(batch, 7))]
+    first, effects = order[0]
+    assert float(effects.count[1]) == 201
+    increase = differences(model, without(model, [first]), batch)[1]
+    assert float(effects.mean[1]) == pytest.approx(increase.mean(), rel=1e-9)
 
 
 # ---------------------------------------------------------------- what foretells the damage
