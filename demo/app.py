@@ -19,7 +19,7 @@ os.environ["DEMO_PORT"] = os.environ.pop("GRADIO_SERVER_PORT", "7860")  # gradio
 import gradio as gr
 import torch
 
-from demo import figures, parts, samples, views, words
+from demo import figures, packing, parts, samples, views, words
 from demo.shelf import FIRST_CHOICE, open_checkpoint, shelf
 from demo.words import say
 
@@ -86,17 +86,18 @@ def check(*values: Any) -> list[dict[str, Any]]:
 def show(asked: Asked) -> tuple[Any, ...]:
     """The answer, the grid and the cells."""
     reading = asked.read()
-    return parts.answer(asked.language, reading), views.packed(reading), views.cells(reading)
+    return parts.answer(asked.language, reading), packing.packed(reading), packing.cells(reading)
 
 
 def effects(event: gr.EventData, asked: Asked) -> tuple[Any, ...]:
-    """What single changes would do to what the grid has drawn, for the grid, the cells and the list."""
+    """What single changes would do to what the grid has drawn, and what of it is usual."""
     try:
         reading = views.read(event.checkpoint, event.sequence, event.off, event.replacement)
     except ValueError:  # the event that this one follows has told
         return gr.skip(), gr.skip(), gr.skip()
-    heads, tokens = views.effects(reading)
-    return gr.HTML(effects=heads), gr.HTML(flips=tokens), parts.ranks(asked.language, heads, reading.off)
+    heads, tokens = packing.effects(reading)
+    usual = parts.usual(asked.language, reading)
+    return gr.HTML(effects=heads, usual=usual), gr.HTML(flips=tokens), parts.ranks(asked.language, heads, reading.off)
 
 
 def ablate(event: gr.EventData, asked: Asked) -> tuple[Any, ...]:
@@ -106,7 +107,10 @@ def ablate(event: gr.EventData, asked: Asked) -> tuple[Any, ...]:
 
 
 def choose(asked: Asked) -> tuple[Any, ...]:
-    """All that depends on the checkpoint. What was typed and switched stays where this checkpoint can take it."""
+    """All that depends on the checkpoint. What was typed and switched stays where this checkpoint can take it.
+
+    A component is told everything in one update: of two in one answer the first would be lost.
+    """
     info, _ = open_checkpoint(asked.checkpoint)
     found = samples.near_ties(asked.checkpoint)
     sequence, off = asked.sequence, asked.off
@@ -119,18 +123,22 @@ def choose(asked: Asked) -> tuple[Any, ...]:
     except ValueError:
         off = ""
     after = Asked(asked.language, asked.checkpoint, sequence, off, asked.replacement)
+    answer, grid, cells = show(after)
+    texts = words.page_words(asked.language)
     placeholder = say(asked.language, "placeholder", longest=info.model.max_len, vocab=" ".join(info.task.vocab))
     labels = [say(asked.language, kind, ones=s.count("1"), length=len(s)) for kind, s in found.items()]
     return (
-        gr.Textbox(value=sequence, placeholder=placeholder),
+        gr.Textbox(value=sequence, placeholder=placeholder, label=texts["sequence"]),
         gr.Dataset(samples=[[s] for s in found.values()], sample_labels=labels, visible=bool(found)),
         off,
-        *show(after),
+        answer,
+        gr.HTML(value=grid, over_set=packing.over_set(asked.checkpoint), words=texts),
+        gr.HTML(value=cells, words=texts),
     )
 
 
 def speak(language: str) -> tuple[Any, ...]:
-    """The words of everything that has some; of the checkpoint's own, `choose` tells."""
+    """The words of what `choose` does not tell anyway."""
     texts = words.page_words(language)
     names, broken = shelf()
     left_out = "<br>".join(
@@ -140,14 +148,11 @@ def speak(language: str) -> tuple[Any, ...]:
         gr.Markdown(f"# {texts['title']}\n{texts['intro']}"),
         gr.Radio(label=texts["language"], value=language),
         gr.Markdown(texts["no_checkpoint"], visible=not names),
-        gr.Textbox(label=texts["sequence"]),
         texts["random"],
         texts["clear"],
         gr.Dropdown(label=texts["checkpoint"]),
         gr.HTML(left_out, visible=bool(broken)),
         texts["how"],
-        gr.HTML(words=texts),
-        gr.HTML(words=texts),
     )
 
 
@@ -245,7 +250,7 @@ def build() -> gr.Blocks:
         asked = [language, checkpoint, sequence, off, replacement]
         shown = [answer, grid, cells]
         chosen = [sequence, examples, off, *shown]
-        spoken = [intro, language, none_yet, sequence, random, clear, checkpoint, broken, how, grid, cells]
+        spoken = [intro, language, none_yet, random, clear, checkpoint, broken, how]
         blocks.load(open_page, None, [everything, checkpoint, replacement, *chosen, *spoken], **quiet)
         language.input(page(translate), asked, [*chosen, *spoken], **quiet)
         checkpoint.input(page(choose), asked, chosen, **quiet)

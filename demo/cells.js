@@ -38,14 +38,10 @@ function cell(i) {
   return button;
 }
 
-// Typed for the visitor: the field is the one place where the sequence stands.
 function turn(i) {
-  const field = document.querySelector("#sequence textarea, #sequence input"), tokens = [...field.value];
-  const { vocab } = props.value;
+  const tokens = [...props.value.tokens], { vocab } = props.value;
   tokens[i] = vocab[(vocab.indexOf(tokens[i]) + 1) % vocab.length];
-  const prototype = field.tagName === "INPUT" ? HTMLInputElement.prototype : HTMLTextAreaElement.prototype;
-  Object.getOwnPropertyDescriptor(prototype, "value").set.call(field, tokens.join(""));
-  field.dispatchEvent(new Event("input", { bubbles: true }));
+  typeIn(tokens.join(""));
 }
 
 // Numbers of an earlier sequence are never shown beside this one.

@@ -5,7 +5,7 @@
 
 let view = null; // what is drawn: props.value, unpacked
 let shown = null; // the numbers that are drawn: {values, both}
-let panels = []; // one {layer, head, box, button, canvas, note, toggle} for each head, layer by layer
+let panels = []; // one {layer, head, box, button, canvas, note, mark, toggle} for each head, layer by layer
 const state = { quantity: "weights", shared: true, selected: null }; // what a visitor has chosen here
 
 // ---------------------------------------------------------------- building
@@ -24,16 +24,16 @@ function build() {
 }
 
 function panel(layer, head) {
-  const box = make("div", "head"), caption = make("div", "caption"), note = make("span", "note");
+  const box = make("div", "head"), caption = make("div", "caption"), note = make("span", "note"), mark = make("span", "mark");
   const toggle = make("button", "toggle"), button = make("button", "map"), canvas = make("canvas");
   toggle.type = button.type = "button";
   toggle.setAttribute("role", "switch");
   toggle.setAttribute("aria-label", t("layer_head", { layer, head }));
   toggle.append(make("i"));
-  caption.append(toggle, make("span", "name", t("head", { head })), note);
+  caption.append(toggle, make("span", "name", t("head", { head })), mark, note);
   button.append(canvas, make("i", "band query"), make("i", "band key"));
   box.append(caption, button);
-  const mine = { layer, head, box, button, canvas, note, toggle };
+  const mine = { layer, head, box, button, canvas, note, mark, toggle };
   panels.push(mine);
   canvas.addEventListener("pointermove", (event) => point(mine, cellUnder(canvas, event, view.T)));
   canvas.addEventListener("pointerleave", () => point(null));
@@ -86,28 +86,53 @@ function saveRow(label, endings, head) {
   return row;
 }
 
+// Sequences that are one click away.
+function tryRow(label, sequences) {
+  const row = make("div", "save");
+  row.append(make("span", "", label));
+  for (const sequence of sequences) row.append(action(sequence, "sequence", () => typeIn(sequence)));
+  return row;
+}
+
 function buildTools() {
   const scale = choice(t("scale"), String(state.shared), [["true", t("scale_shared")], ["false", t("scale_own")]], (answer) => {
     state.shared = answer === "true";
     paint();
   });
+  const quantities = Object.keys(QUANTITIES).filter((name) => name !== "difference" || view.means);
+  const names = { weights: t("show_weights"), norms: t("show_norms"), difference: t("show_difference") };
+  const what = choice(t("show"), state.quantity, quantities.map((name) => [name, names[name]]), (answer) => {
+    state.quantity = answer;
+    measure();
+    paint();
+  });
+  const fills = [["zero", t("replacement_zero")], ["mean", t("replacement_mean")]];
+  const filling = choice(t("replacement"), view.replacement, fills, (answer) => ablate(view.off, answer));
+  filling.hidden = !view.off.length || !view.means;
   const legend = make("div", "legend");
   legend.setAttribute("role", "img");
   legend.setAttribute("aria-label", t("legend"));
   legend.append(make("span", "low"), make("span", "bar"), make("span", "top"));
   const allOn = action(t("all_on"), "all-on", () => ablate([]));
   allOn.hidden = !view.off.length;
-  $(".tools").replaceChildren(scale, allOn, legend);
-  $(".files").replaceChildren(saveRow(t("save_all"), ["png", "svg", "csv"], null));
+  $(".tools").replaceChildren(what, scale, legend, filling, allOn);
+  const near = view.means ? [tryRow(t("nearest_wrong"), props.over_set.nearest_wrong)] : [];
+  $(".files").replaceChildren(saveRow(t("save_all"), ["png", "svg", "csv"], null), ...near);
 }
 
 // ---------------------------------------------------------------- drawing
+
+function measure() {
+  if (state.quantity === "difference" && !view.means) state.quantity = "weights";
+  const { of, both } = QUANTITIES[state.quantity];
+  shown = { values: of(view), both };
+}
 
 function draw() {
   if (!props.value || !props.words) return;
   const before = view;
   view = unpack(props.value);
-  shown = { values: QUANTITIES[state.quantity].of(view), both: QUANTITIES[state.quantity].both };
+  measure();
   const shape = ({ layers, heads }) => `${layers} ${heads}`;
   if (!before || shape(before) !== shape(view) || root.dataset.words !== t("layer")) build();
   root.dataset.words = t("layer");
@@ -116,6 +141,7 @@ function draw() {
   point(null);
   paint();
   tellEffects();
+  tellUsual();
   root.dataset.drawn = Number(root.dataset.drawn || 0) + 1;
   root.dataset.tokens = view.tokens.join(" ");
   root.dataset.off = view.off.map((head) => head.join(".")).join(" ");
@@ -160,6 +186,24 @@ function tellEffects() {
   root.dataset.effects = effects ? effects.of : "";
 }
 
+// ---------------------------------------------------------------- what is unusual here
+
+const usualNow = () => (props.usual && view && props.usual.of === view.state ? props.usual : null);
+
+function tellUsual() {
+  const usual = usualNow();
+  for (const { layer, head, mark } of panels) {
+    const odd = usual ? usual.unusual[layer][head] : [];
+    mark.textContent = odd.length ? "◆" : "";
+    mark.title = odd.length ? t("unusual", { statistics: odd.join(", ") }) : "";
+    mark.setAttribute("role", "img");
+    mark.setAttribute("aria-label", mark.title);
+    mark.hidden = !odd.length;
+  }
+  root.dataset.usual = usual ? usual.of : "";
+  paintStatistics();
+}
+
 // ---------------------------------------------------------------- pointing
 
 let cursor = null; // the cell that is pointed at, {query, key}
@@ -181,7 +225,8 @@ function point(mine, cell = null) {
   light(cell);
   const { query, key } = cell, i = offset(view, mine) + query * view.T + key;
   const lines = [make("b", "weight", view.weights[i].toFixed(4))];
-  if (state.quantity !== "weights") lines.push(make("span", "", `${t(`show_${state.quantity}`)}: ${signed(shown.values[i], 4)}`));
+  if (state.quantity === "norms") lines.push(make("span", "", `${t("show_norms")}: ${shown.values[i].toFixed(4)}`));
+  if (state.quantity === "difference") lines.push(make("span", "", `${t("show_difference")}: ${signed(shown.values[i], 4)}`));
   const tokens = { query_token: view.tokens[query], key_token: view.tokens[key] };
   lines.push(make("span", "", t("query_key", { query, key, ...tokens })));
   lines.push(make("span", "where", t("layer_head", mine)));

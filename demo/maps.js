@@ -1,7 +1,8 @@
 // What every part of the picture shares: the numbers, their colours, one map on one canvas.
 // Runs ahead of grid.js and large.js in the js_on_load of one gr.HTML: Gradio hands in element, props, trigger, watch.
 //
-// props.value: as views.packed makes it, or "". props.words: the texts of the page's language.
+// props.value: as packing.packed makes it, or "". props.words: the texts of the page's language.
+// props.over_set: as packing.over_set makes it, or null.
 // props.colours, props.diverging: 256 times rrggbb.
 // Text from outside reaches the page through textContent and fillText alone, never as HTML.
 
@@ -16,8 +17,9 @@ const signed = (x, digits = 2) => `${x < 0 ? "−" : "+"}${Math.abs(x).toFixed(d
 // ---------------------------------------------------------------- numbers
 
 function unpack(value) {
-  const T = value.tokens.length;
-  return { ...value, T, weights: floats(value.weights) };
+  const T = value.tokens.length, set = props.over_set;
+  const means = set && set.checkpoint === value.checkpoint && set.length === T ? floats(set.mean_attention) : null;
+  return { ...value, T, weights: floats(value.weights), means };
 }
 
 function floats(base64) {
@@ -31,6 +33,7 @@ const offset = (view, { layer, head }) => (layer * view.heads + head) * view.T *
 const QUANTITIES = {
   weights: { of: (view) => view.weights, both: false },
   norms: { of: (view) => view.weights.map((w, i) => w * normOf(view, i)), both: false },
+  difference: { of: (view) => view.weights.map((w, i) => w - view.means[i]), both: true },
 };
 const normOf = (view, i) => {
   const map = Math.floor(i / (view.T * view.T));

@@ -7,8 +7,10 @@ from typing import Any
 import gradio as gr
 from jinja2 import Environment, FileSystemLoader
 
+from attnkit.labels import number
 from attnkit.style import DIVERGING, SEQUENTIAL
-from demo import views, words
+from demo import packing, views, words
+from demo.usual import ORDINARY, statistics
 
 HERE = Path(__file__).parent
 HTML = Environment(loader=FileSystemLoader(HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -44,13 +46,15 @@ def attention_grid() -> gr.HTML:
     return gr.HTML(
         html_template=source("grid.html"),
         css_template=source("grid.css"),
-        js_on_load="\n".join(source(f"{part}.js") for part in ("maps", "grid", "large")),
+        js_on_load="\n".join(source(f"{part}.js") for part in ("field", "maps", "grid", "large")),
         apply_default_css=False,
         elem_id="heads",
-        colours=views.hexes(SEQUENTIAL(range(256))),
-        diverging=views.hexes(DIVERGING(range(256))),
+        colours=packing.hexes(SEQUENTIAL(range(256))),
+        diverging=packing.hexes(DIVERGING(range(256))),
         words=None,
         effects=None,
+        usual=None,
+        over_set=None,
     )
 
 
@@ -58,7 +62,7 @@ def token_cells() -> gr.HTML:
     return gr.HTML(
         html_template=source("cells.html"),
         css_template=source("cells.css"),
-        js_on_load=source("cells.js"),
+        js_on_load=source("field.js") + source("cells.js"),
         apply_default_css=False,
         elem_id="cells",
         words=None,
@@ -76,6 +80,32 @@ def answer(language: str, reading: views.Reading) -> str:
         say=partial(words.say, language),
         named=partial(words.of_checkpoint, language),
     )
+
+
+def usual(language: str, reading: views.Reading) -> dict[str, Any]:
+    """Every head's statistics in words, for the grid."""
+    found = statistics(reading)
+    titles = {one["name"]: words.statistic(language, one["name"]) for one in found["statistics"]}
+    among, why = found["among"], found["why"]
+    return {
+        "of": packing.state(reading),
+        "statistics": [
+            {
+                "title": titles[one["name"]][0],
+                "meaning": titles[one["name"]][1],
+                "values": [["–" if x is None else number(x) for x in row] for row in one["values"]],
+                "percentiles": one["percentiles"],
+            }
+            for one in found["statistics"]
+        ],
+        "ordinary": ORDINARY,
+        "unusual": [[[titles[name][0] for name in head] for head in layer] for layer in found["unusual"]],
+        "note": words.say(language, "usual_among", count=f"{among['count']:,}", length=among["length"])
+        if among
+        else words.sentence(language, why)
+        if why
+        else "",
+    }
 
 
 def ranks(language: str, effects: dict[str, Any], off: tuple[tuple[int, int], ...]) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from attnkit.checkpoint import Checkpoint, load_checkpoint, read_checkpoint
 from attnkit.model import TinyTransformer
+from attnkit.reference import FILE, Reference
 from demo.words import Refusal
 
 CHECKPOINTS = Path(__file__).resolve().parents[1] / "checkpoints"
@@ -45,12 +46,31 @@ def open_checkpoint(name: str) -> tuple[Checkpoint, TinyTransformer]:
         raise ValueError(str(error).replace(str(CHECKPOINTS), CHECKPOINTS.name)) from None
 
 
+def times(folder: Path, *names: str) -> tuple[int, ...]:
+    return tuple(file.stat().st_mtime_ns if file.is_file() else 0 for file in (folder / name for name in names))
+
+
 def opened(folder: Path) -> tuple[Checkpoint, TinyTransformer]:
-    files = (folder / "config.json", folder / "model.safetensors")
-    return read_files(folder, tuple(file.stat().st_mtime_ns if file.is_file() else 0 for file in files))
+    return read_files(folder, times(folder, "config.json", "model.safetensors"))
 
 
 @lru_cache(maxsize=16)
 def read_files(folder: Path, changed: tuple[int, ...]) -> tuple[Checkpoint, TinyTransformer]:
     """`changed`, the times of the files, makes a checkpoint that was trained again be read again."""
     return read_checkpoint(folder), load_checkpoint(folder)
+
+
+def open_reference(name: str) -> Reference | None:
+    """What is usual for a checkpoint that is open; None where nobody has measured it. Raises ValueError if damaged."""
+    folder = folders()[name]
+    if not (folder / FILE).is_file():
+        return None
+    try:
+        return read_reference(folder, times(folder, FILE, "model.safetensors"))
+    except (ValueError, OSError) as error:
+        raise ValueError(str(error).replace(str(CHECKPOINTS), CHECKPOINTS.name)) from None
+
+
+@lru_cache(maxsize=16)
+def read_reference(folder: Path, changed: tuple[int, ...]) -> Reference:
+    return Reference.load(folder)

@@ -4,10 +4,9 @@ Every view is a pure function of what is on the page and of the files in checkpo
 A ValueError is a sentence for the person who asked. No gradio here.
 """
 
-import base64
 import copy
-import json
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypedDict
@@ -22,12 +21,11 @@ from attnkit.data import encode, show
 from attnkit.labels import readable
 from attnkit.model import TinyTransformer
 from attnkit.observe import AttentionCall, observe
-from attnkit.style import SEQUENTIAL
 from attnkit.tasks import TASKS
-from demo.shelf import open_checkpoint
+from demo.shelf import open_checkpoint, open_reference
 from demo.words import Refusal
 
-REPLACEMENTS = ("zero",)  # what stands in the place of the output of a head that is off
+REPLACEMENTS = ("zero", "mean")  # what stands in the place of the output of a head that is off
 
 
 class Verdict(TypedDict):
@@ -78,6 +76,7 @@ class Reading:
     sequence: str
     off: tuple[Head, ...]
     replacement: str
+    means: Tensor | None  # (L, H, T, d): what heads that are off put out; None: nothing
     logits: Tensor  # (C,)
     weights: np.ndarray  # (L, H, T, T) float32
     value_norms: np.ndarray  # (L, H, T): the length of each key's value as W_o writes it to the residual stream
@@ -89,6 +88,11 @@ class Reading:
     @property
     def tokens(self) -> list[str]:
         return readable(list(self.sequence))
+
+    @property
+    def gates(self) -> Tensor:
+        """(L, 1, H), True where a head is off."""
+        return gates_of(self.info, self.off)
 
     @property
     def answer(self) -> int:
@@ -105,16 +109,30 @@ def read(checkpoint: str, sequence: str, off: Iterable[Any] = (), replacement: s
     heads = known_heads(info, off)
     if replacement not in REPLACEMENTS:
         raise Refusal("unknown_replacement", replacement=repr(replacement), known=", ".join(REPLACEMENTS))
+    means = mean_outputs(checkpoint, len(ids)) if replacement == "mean" else None
     calls: list[AttentionCall] = []
-    model = private(shared)
-    gates = torch.zeros(info.model.n_layers, 1, info.model.n_heads, dtype=torch.bool)
-    for layer, head in heads:
-        gates[layer, 0, head] = True
-    logits = run(model, ids[None], gates, calls)[0]
+    logits = run(private(shared), ids[None], gates_of(info, heads), means, calls)[0]
     weights = torch.cat([call.weights for call in calls]).numpy()
     written = torch.cat([call.value @ call.w_o for call in calls if call.w_o is not None])  # (L, H, T, D)
     norms = torch.linalg.vector_norm(written, dim=-1).numpy()
-    return Reading(checkpoint, info, shared, sequence, heads, replacement, logits, weights, norms)
+    return Reading(checkpoint, info, shared, sequence, heads, replacement, means, logits, weights, norms)
+
+
+def mean_outputs(checkpoint: str, length: int) -> Tensor:
+    """What each head puts out on average at each position, (L, H, T, d)."""
+    known = open_reference(checkpoint)
+    longest = 0 if known is None else int(known.length)
+    if known is None or length > longest:
+        raise Refusal("no_mean", length=length, longest=longest)
+    return torch.from_numpy(known.mean_output[:, :, :length])
+
+
+def gates_of(info: Checkpoint, off: Iterable[Head]) -> Tensor:
+    """(L, 1, H), True where a head is off."""
+    gates = torch.zeros(info.model.n_layers, 1, info.model.n_heads, dtype=torch.bool)
+    for layer, head in off:
+        gates[layer, 0, head] = True
+    return gates
 
 
 def private(model: TinyTransformer) -> TinyTransformer:
@@ -123,14 +141,25 @@ def private(model: TinyTransformer) -> TinyTransformer:
     return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
 
 
+def switching(model: TinyTransformer, gates: Tensor, means: Tensor | None) -> AbstractContextManager[None]:
+    """A private model with some heads off while the context lasts: `gates` (L, B, H) or (L, 1, H), True where off.
+
+    `means` (L, H, T, d) stand in the place of their outputs; None: nothing does.
+    """
+
+    def change(layer: int, output: Tensor) -> Tensor:
+        new = torch.zeros(()) if means is None else means[layer]
+        return torch.where(gates[layer][:, :, None, None], new, output)
+
+    return intervene(model, change)
+
+
 @torch.inference_mode()
-def run(model: TinyTransformer, tokens: Tensor, gates: Tensor, calls: list[AttentionCall] | None = None) -> Tensor:
-    """The logits (B, C) of a private model with some heads off: `gates` (L, B, H) or (L, 1, H), True where off."""
-
-    def switched(layer: int, output: Tensor) -> Tensor:
-        return output.masked_fill(gates[layer][:, :, None, None], 0)
-
-    with intervene(model, switched), observe(model, (calls if calls is not None else []).append):
+def run(
+    model: TinyTransformer, tokens: Tensor, gates: Tensor, means: Tensor | None, calls: list[AttentionCall]
+) -> Tensor:
+    """The logits (B, C) of a private model with some heads off: see `switching`. Its calls are added to `calls`."""
+    with switching(model, gates, means), observe(model, calls.append):
         logits: Tensor = model(tokens)[0]
     return logits
 
@@ -213,12 +242,10 @@ def changes(reading: Reading) -> Changes:
     T, L, H = len(ids), config.n_layers, config.n_heads
     batch = ids.repeat(T + L * H, 1)
     batch[range(T), range(T)] = (ids + 1) % config.vocab_size
-    gates = torch.zeros(L, T + L * H, H, dtype=torch.bool)
-    for layer, head in reading.off:
-        gates[layer, :, head] = True
+    gates = reading.gates.repeat(1, T + L * H, 1)
     for k in range(L * H):
         gates[k // H, T + k, k % H] ^= True
-    logits = run(private(reading.model), batch, gates)
+    logits = run(private(reading.model), batch, gates, reading.means, [])
     change = margins(logits, reading.answer) - margins(reading.logits, reading.answer)
     by_head = logits[T:].argmax(dim=-1).unflatten(0, (L, H))
     return Changes(change[:T].tolist(), change[T:].unflatten(0, (L, H)).tolist(), by_head.tolist())
@@ -237,69 +264,6 @@ def ablation(reading: Reading) -> Ablation:
             for head, change in enumerate(row)
         ],
     )
-
-
-# ---------------------------------------------------------------- for the page's scripts
-
-
-def packed(reading: Reading) -> dict[str, Any]:
-    """Every map for the grid: little-endian 16-bit integers in base64, (L, H, T, T), 65535 = weight 1.
-
-    That is exact to 1e-5 and a third of the size of the numbers written out.
-    """
-    layers, heads = reading.weights.shape[:2]
-    return {
-        "state": state(reading),
-        "checkpoint": reading.checkpoint,
-        "sequence": reading.sequence,
-        "layers": layers,
-        "heads": heads,
-        "tokens": reading.tokens,
-        "weights": integers(reading.weights),
-        "norms": reading.value_norms.round(4).tolist(),
-        "off": [list(head) for head in reading.off],
-        "replacement": reading.replacement,
-    }
-
-
-def state(reading: Reading) -> str:
-    """What a reading is of: numbers that follow it carry this, so that none is shown beside another's."""
-    return json.dumps([reading.checkpoint, reading.sequence, reading.off, reading.replacement])
-
-
-def cells(reading: Reading) -> dict[str, Any]:
-    vocab = reading.info.task.vocab
-    names = dict(zip(vocab, readable(vocab), strict=True))
-    return {"state": state(reading), "tokens": list(reading.sequence), "vocab": vocab, "names": names}
-
-
-def effects(reading: Reading) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What switching a head, and what changing a token, would do, for the grid and for the cells.
-
-    `turns` is where another class would be answered.
-    """
-    found, of = changes(reading), state(reading)
-    heads_turn = [[answer != reading.answer for answer in row] for row in found.answers]
-    margin = float(margins(reading.logits, reading.answer))
-    flips_turn = [margin + change < 0 for change in found.tokens]
-    return {"of": of, "heads": found.heads, "turns": heads_turn}, {
-        "of": of,
-        "tokens": found.tokens,
-        "turns": flips_turn,
-    }
-
-
-def integers(weights: np.ndarray) -> str:
-    return base64.b64encode(np.rint(weights * 65535).astype("<u2").tobytes()).decode()
-
-
-def colours() -> str:
-    """The figures' colour scale for the grid: 256 times rrggbb, from weight 0 up."""
-    return hexes(SEQUENTIAL(range(256)))
-
-
-def hexes(rgba: np.ndarray) -> str:
-    return (rgba[:, :3] * 255).round().astype(np.uint8).tobytes().hex()
 
 
 def heads_of(text: str) -> Sequence[Any]:

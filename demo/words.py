@@ -72,7 +72,7 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
         "每个方块是一个头。**行**是查询（query），即在看的词元；**列**是键（key），即被看的词元。"
         "格子越深，查询分给该键的注意力越多；每行之和为 1。"
         "图上方的数字是去掉这个头后差距的变化。层、头和位置都从 0 数起。"
-        "**点击图**可放大；图旁的**开关**可关掉这个头。",
+        "**点击图**可放大并查看其统计量；图旁的**开关**可关掉这个头。◆ 表示这个头在此有不寻常之处。",
     ),
     "layer": ("layer {layer}", "第 {layer} 层"),
     "head": ("head {head}", "头 {head}"),
@@ -89,6 +89,35 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
     "scale_shared": ("one scale for all", "统一色标"),
     "scale_own": ("each head its own", "各头各自"),
     "each_largest": ("each head’s largest", "各头的最大值"),
+    "show": ("Show", "显示"),
+    "show_weights": ("weights", "权重"),
+    "show_norms": ("weight × length of the value", "权重 × 值的长度"),
+    "show_difference": ("difference from the head’s mean map", "与该头平均图之差"),
+    "replacement": ("A head that is off gives", "关掉的头输出"),
+    "replacement_zero": ("nothing", "零"),
+    "replacement_mean": ("its mean output", "它的平均输出"),
+    "nearest_wrong": ("The model is nearest to wrong on", "模型最接近答错的序列"),
+    # --- one head
+    "sharpest": ("This head is sharpest on", "这个头最集中的序列"),
+    "flattest": ("and flattest on", "最分散的序列"),
+    "statistic": ("statistic", "统计量"),
+    "value": ("value", "数值"),
+    "percentile": ("percentile", "百分位"),
+    "usual_among": (
+        "The percentile says how many of all {count} sequences of length {length} have less, for this head. "
+        "Outside 0.5 to 99.5, as one sequence in a hundred, it is marked as unusual.",
+        "百分位：在全部 {count} 个长度为 {length} 的序列中，这个头有百分之多少的序列数值更小。"
+        "在 0.5 至 99.5 之外（约百分之一的序列）标为不寻常。",
+    ),
+    "usual_length": (
+        "What is usual is known for sequences of length {length} only.",
+        "只知道长度为 {length} 的序列通常是什么样。",
+    ),
+    "usual_other": (
+        "reference.npz is of another model or version: what is usual is not known.",
+        "reference.npz 属于另一个模型或版本：不知道通常是什么样。",
+    ),
+    "unusual": ("unusual here: {statistics}", "在此不寻常：{statistics}"),
     # --- taking away
     "save_all": ("Save all heads", "保存所有头"),
     "save_head": ("Save this head", "保存这个头"),
@@ -114,6 +143,10 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
     "no_checkpoint_there": (
         "checkpoint: got {name}, but there is none; `make train` makes one",
         "检查点：收到的是 {name}，但一个也没有；`make train` 可训练一个",
+    ),
+    "no_mean": (
+        "replacement: the mean outputs are known up to length {longest}, the sequence has {length}",
+        "替换方式：平均输出只知道到长度 {longest}，而序列长 {length}",
     ),
     "unknown_head": (
         "head: got {head}, allowed is layer 0 to {last_layer}, head 0 to {last_head}",

@@ -7,7 +7,7 @@ import torch
 from playwright.sync_api import expect, sync_playwright
 
 from attnkit import load_checkpoint
-from tests.serving import CHROMIUM, CHROMIUM_ARGS, build_site, fill, serve
+from tests.serving import CHROMIUM, CHROMIUM_ARGS, add_reference, build_site, fill, serve
 
 TIED, ONE_MORE = "0101010101010101", "0101010110101011"
 
@@ -15,7 +15,7 @@ TIED, ONE_MORE = "0101010101010101", "0101010110101011"
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
     folder = build_site(tmp_path_factory.mktemp("site"))
-    fill(folder / "checkpoints")
+    add_reference(fill(folder / "checkpoints") / "majority")
     return folder
 
 

@@ -14,9 +14,11 @@ from pathlib import Path
 import httpx
 import torch
 
-from attnkit.checkpoint import Checkpoint, TaskInfo, save_checkpoint
-from attnkit.data import DataConfig
+from attnkit.checkpoint import Checkpoint, TaskInfo, load_checkpoint, save_checkpoint
+from attnkit.data import DataConfig, task_dataset
 from attnkit.model import ModelConfig, TinyTransformer
+from attnkit.reference import Reference, make_reference, sha256
+from attnkit.tasks import get_task
 
 ROOT = Path(__file__).parents[1]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -49,6 +51,14 @@ def fill(checkpoints: Path) -> Path:
 def write(folder: Path, config: ModelConfig, task: TaskInfo, data: DataConfig, *, seed: int) -> None:
     torch.manual_seed(seed)
     save_checkpoint(folder, TinyTransformer.from_config(config), Checkpoint(config, task, data), [], "A test's own.")
+
+
+def add_reference(folder: Path) -> Reference:
+    """What is usual for the majority checkpoint of this folder: over the 500 sequences of its test set."""
+    dataset = task_dataset(get_task("majority"), DataConfig(), "test")
+    reference = make_reference(load_checkpoint(folder), dataset, TaskInfo().vocab, sha256(folder))
+    reference.save(folder)
+    return reference
 
 
 def build_site(folder: Path) -> Path:

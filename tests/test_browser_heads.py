@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
+from attnkit.reference import Reference
 from tests.browsing import (
     ONE_MORE,
     TIED,
@@ -229,6 +230,82 @@ def test_the_large_head_follows_the_sequence(page, checkpoints):
     large(page).hover(position=in_canvas(large(page), 2, 1, T=4))
 
     expect(page.locator(".tip .weight")).to_have_text(f"{weights[0, 3, 2, 1]:.4f}")
+
+
+def usual(page, sequence):
+    expect(grid(page)).to_have_attribute("data-usual", re.compile(sequence))
+
+
+def test_the_large_head_has_its_statistics_each_with_its_percentile(page, checkpoints):
+    """The weight on ones of a sequence of ones is 1, and more than any sequence of the set has."""
+    canvas(page, 0, 1).click()
+    type_in(page, "1" * 16)
+    usual(page, "1" * 16)
+    row = page.locator(".statistics tr").filter(has_text="Weight on token 1")
+    entropy = page.locator(".statistics tr").filter(has=page.get_by_role("rowheader", name="Entropy", exact=True))
+    _, weights = model_says(checkpoints, "majority", [1] * 16)
+
+    expect(row.locator("td").first).to_have_text("1.00")
+    expect(row.locator(".percentile")).to_have_text("100.0")
+    expect(row).to_have_class("odd")
+    expect(entropy.locator(".value")).to_have_text(
+        f"{-(weights[0, 1] * np.log(weights[0, 1])).sum(axis=1).mean():#.3g}"
+    )
+    expect(page.locator(".statistics p")).to_contain_text("all 500 sequences of length 16")
+
+
+def test_unusual_heads_are_marked_and_say_with_what(page):
+    type_in(page, "1" * 16)
+    usual(page, "1" * 16)
+
+    expect(page.locator(".mark:visible")).to_have_count(8)
+    assert all("Weight on token 1" in title for title in page.locator(".mark").evaluate_all("m => m.map(m => m.title)"))
+
+
+def test_a_length_without_reference_shows_statistics_and_says_why_no_percentile(page):
+    canvas(page, 1, 0).click()
+    type_in(page, "110")
+    usual(page, "110")
+
+    expect(page.locator(".statistics p")).to_have_text("What is usual is known for sequences of length 16 only.")
+    expect(page.locator(".statistics .strip")).to_have_count(0)
+    expect(page.locator(".statistics td.value").first).to_have_text(re.compile(r"\d"))
+    expect(page.locator(".mark:visible")).to_have_count(0)
+
+
+def test_a_map_shows_weights_times_values_or_the_difference_from_the_mean(page, checkpoints):
+    type_in(page, TIED)
+    _, weights = model_says(checkpoints, "majority", bits(TIED))
+    difference = weights - Reference.load(checkpoints / "majority").mean_attention
+    page.get_by_label("difference from the head’s mean map").check()
+    canvas(page, 1, 2).hover(position=cell(page, 1, 2, 3, 9, T=16))
+
+    expect(page.locator(".tip")).to_contain_text(f"{abs(difference[1, 2, 3, 9]):.4f}")
+    expect(page.locator(".legend .low")).to_have_text(f"−{abs(difference).max():.2f}")
+    page.get_by_label("weight × length of the value").check()
+    expect(page.locator(".legend .low")).to_have_text("0")
+
+
+def test_a_head_that_is_off_may_give_its_mean_output(page):
+    type_in(page, ONE_MORE)
+    switch(page, 0, 3).click()
+    expect(grid(page)).to_have_attribute("data-off", "0.3")
+    nothing = answer(page).locator(".margin").inner_text()
+    page.get_by_label("its mean output").check()
+
+    expect(answer(page).locator(".margin")).not_to_have_text(nothing)
+
+
+def test_the_sequences_at_the_ends_are_one_click_away(page, checkpoints):
+    reference = Reference.load(checkpoints / "majority")
+    canvas(page, 1, 1).click()
+    for label, ids in (
+        ("This head is sharpest on", reference.sharpest[1, 1, 0]),
+        ("and flattest on", reference.flattest[1, 1, 0]),
+        ("The model is nearest to wrong on", reference.nearest_wrong[0]),
+    ):
+        page.locator(".save").filter(has_text=label).get_by_role("button").first.click()
+        expect(answer(page)).to_have_attribute("data-sequence", "".join(map(str, ids)))
 
 
 # ---------------------------------------------------------------- to take away

@@ -171,7 +171,7 @@ def test_heads_that_are_no_list_are_refused(heads):
 
 
 def test_a_replacement_that_is_not_known_is_refused():
-    with pytest.raises(ValueError, match="replacement: got 'noise', allowed is zero"):
+    with pytest.raises(ValueError, match="replacement: got 'noise', allowed is zero, mean"):
         views.read(COLOURS, "a", [], "noise")
 
 

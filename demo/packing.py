@@ -1,0 +1,95 @@
+"""Views as the page's scripts take them: compact, and marked with what they are of. No gradio here."""
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+
+from attnkit.labels import readable
+from demo.shelf import open_checkpoint, open_reference
+from demo.views import Reading, changes, margins
+
+
+def packed(reading: Reading) -> dict[str, Any]:
+    """Every map for the grid: little-endian 16-bit integers in base64, (L, H, T, T), 65535 = weight 1.
+
+    That is exact to 1e-5 and a third of the size of the numbers written out.
+    """
+    layers, heads = reading.weights.shape[:2]
+    return {
+        "state": state(reading),
+        "checkpoint": reading.checkpoint,
+        "sequence": reading.sequence,
+        "layers": layers,
+        "heads": heads,
+        "tokens": reading.tokens,
+        "weights": integers(reading.weights),
+        "norms": reading.value_norms.round(4).tolist(),
+        "off": [list(head) for head in reading.off],
+        "replacement": reading.replacement,
+    }
+
+
+def state(reading: Reading) -> str:
+    """What a reading is of: numbers that follow it carry this, so that none is shown beside another's."""
+    return json.dumps([reading.checkpoint, reading.sequence, reading.off, reading.replacement])
+
+
+def cells(reading: Reading) -> dict[str, Any]:
+    vocab = reading.info.task.vocab
+    names = dict(zip(vocab, readable(vocab), strict=True))
+    return {"state": state(reading), "tokens": list(reading.sequence), "vocab": vocab, "names": names}
+
+
+def effects(reading: Reading) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What switching a head, and what changing a token, would do, for the grid and for the cells.
+
+    `turns` is where another class would be answered.
+    """
+    found, of = changes(reading), state(reading)
+    heads_turn = [[answer != reading.answer for answer in row] for row in found.answers]
+    margin = float(margins(reading.logits, reading.answer))
+    flips_turn = [margin + change < 0 for change in found.tokens]
+    return {"of": of, "heads": found.heads, "turns": heads_turn}, {
+        "of": of,
+        "tokens": found.tokens,
+        "turns": flips_turn,
+    }
+
+
+def integers(weights: np.ndarray) -> str:
+    return base64.b64encode(np.rint(weights * 65535).astype("<u2").tobytes()).decode()
+
+
+def hexes(rgba: np.ndarray) -> str:
+    return (rgba[:, :3] * 255).round().astype(np.uint8).tobytes().hex()
+
+
+# ---------------------------------------------------------------- over the whole set
+
+
+def over_set(checkpoint: str) -> dict[str, Any] | None:
+    """What is known of every head over a whole set, for the grid; None where nobody has measured it."""
+    try:
+        known = open_reference(checkpoint)
+    except ValueError:  # told beside the statistics
+        return None
+    if known is None:
+        return None
+    info, _ = open_checkpoint(checkpoint)
+    return {
+        "checkpoint": checkpoint,
+        "length": int(known.length),
+        "mean_attention": integers(known.mean_attention),
+        "sharpest": spelled(known.sharpest, info.task.vocab),
+        "flattest": spelled(known.flattest, info.task.vocab),
+        "nearest_wrong": spelled(known.nearest_wrong, info.task.vocab),
+    }
+
+
+def spelled(ids: np.ndarray, vocab: list[str]) -> Any:
+    """Token ids (…, T) as nested lists of what one would type."""
+    if ids.ndim > 1:
+        return [spelled(row, vocab) for row in ids]
+    return ("" if all(len(token) == 1 for token in vocab) else " ").join(vocab[i] for i in ids)
