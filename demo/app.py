@@ -72,21 +72,21 @@ def page_event(view: Callable[[gr.EventData, Asked], Any]) -> Callable[..., Any]
     return call
 
 
-def check(*values: Any) -> list[dict[str, Any]]:
-    """Read what stands on the page before the event runs: the message then stands under the field."""
-    try:
-        Asked(*values).read()
-        problem = ""
-    except ValueError as error:
-        problem = words.sentence(values[0], error)
-    at = [field.name for field in fields(Asked)].index("sequence")
-    return [gr.validate(not problem, problem) if i == at else gr.validate(True, "") for i in range(N)]
-
-
 def show(asked: Asked) -> tuple[Any, ...]:
     """The answer, the grid and the cells."""
     reading = asked.read()
     return parts.answer(asked.language, reading), packing.packed(reading), packing.cells(reading)
+
+
+def answer(asked: Asked) -> tuple[Any, ...]:
+    """What is shown of what was typed; or what is wrong with it, and what is shown stays.
+
+    Not by gradio's `validator`: that is a request of its own before each answer.
+    """
+    try:
+        return "", *show(asked)
+    except ValueError as error:
+        return parts.problem(words.sentence(asked.language, error)), gr.skip(), gr.skip(), gr.skip()
 
 
 def effects(event: gr.EventData, asked: Asked) -> tuple[Any, ...]:
@@ -123,7 +123,7 @@ def choose(asked: Asked) -> tuple[Any, ...]:
     except ValueError:
         off = ""
     after = Asked(asked.language, asked.checkpoint, sequence, off, asked.replacement)
-    answer, grid, cells = show(after)
+    verdict, grid, cells = show(after)
     texts = words.page_words(asked.language)
     placeholder = say(asked.language, "placeholder", longest=info.model.max_len, vocab=" ".join(info.task.vocab))
     labels = [say(asked.language, kind, ones=s.count("1"), length=len(s)) for kind, s in found.items()]
@@ -131,7 +131,7 @@ def choose(asked: Asked) -> tuple[Any, ...]:
         gr.Textbox(value=sequence, placeholder=placeholder, label=texts["sequence"]),
         gr.Dataset(samples=[[s] for s in found.values()], sample_labels=labels, visible=bool(found)),
         off,
-        answer,
+        verdict,
         gr.HTML(value=grid, over_set=packing.over_set(asked.checkpoint), words=texts),
         gr.HTML(value=cells, words=texts),
     )
@@ -230,11 +230,12 @@ def build() -> gr.Blocks:
         with gr.Row(elem_id="everything") as everything:
             with gr.Column(scale=3, min_width=300, elem_id="left"):
                 sequence = gr.Textbox(label=say("en", "sequence"), max_lines=1, elem_id="sequence")
+                problem = gr.HTML(elem_id="problem")
                 with gr.Row(elem_id="tries"):
                     random = gr.Button(say("en", "random"), size="sm", min_width=0, elem_id="random")
                     clear = gr.Button(say("en", "clear"), size="sm", min_width=0, elem_id="clear")
                     examples = gr.Dataset(components=[gr.Textbox(render=False)], samples=[], show_label=False)
-                answer = gr.HTML(elem_id="answer")
+                verdict = gr.HTML(elem_id="answer")
                 ranks = gr.HTML(elem_id="ranks")
                 checkpoint = gr.Dropdown(label=say("en", "checkpoint"), elem_id="checkpoint")
                 broken = gr.HTML(visible=False, elem_id="broken")
@@ -248,21 +249,21 @@ def build() -> gr.Blocks:
 
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         asked = [language, checkpoint, sequence, off, replacement]
-        shown = [answer, grid, cells]
+        shown = [verdict, grid, cells]
         chosen = [sequence, examples, off, *shown]
         spoken = [intro, language, none_yet, random, clear, checkpoint, broken, how]
         blocks.load(open_page, None, [everything, checkpoint, replacement, *chosen, *spoken], **quiet)
         language.input(page(translate), asked, [*chosen, *spoken], **quiet)
         checkpoint.input(page(choose), asked, chosen, **quiet)
         # While one types, what comes in between may be dropped.
-        sequence.change(page(show), asked, shown, validator=check, trigger_mode="always_last", **quiet)
+        sequence.change(page(answer), asked, [problem, *shown], trigger_mode="always_last", **quiet)
         grid.ablate(page_event(ablate), asked, [off, replacement, *shown], **quiet)
         # What single changes would do takes longer: it follows the grid, so that typing never waits for it.
         grid.redraw(page_event(effects), asked, [grid, cells, ranks], trigger_mode="always_last", **quiet)
         random.click(page(draw_lot), asked, sequence, **quiet)
         clear.click(None, None, sequence, js="() => ''")
         examples.click(lambda sample: sample[0], examples, sequence, **quiet)
-        saved = grid.save(page_event(save), asked, file, validator=check, **quiet)
+        saved = grid.save(page_event(save), asked, file, **quiet)
         saved.success(None, file, None, js=parts.source("save.js"))
 
         gr.api(endpoint(classify), api_name="classify")

@@ -1,6 +1,7 @@
 """What the page is made of: its look, and the components that are drawn by scripts and templates of its own."""
 
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,10 @@ def usual(language: str, reading: views.Reading) -> dict[str, Any]:
         if why
         else "",
     }
+
+
+def problem(sentence: str) -> str:
+    return f'<p class="problem" role="alert">{escape(sentence, quote=False)}</p>'
 
 
 def ranks(language: str, effects: dict[str, Any], off: tuple[tuple[int, int], ...]) -> str:

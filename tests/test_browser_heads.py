@@ -202,7 +202,7 @@ def test_clear_empties_the_field_and_says_what_may_be_typed(page):
     page.get_by_role("button", name="clear").click()
 
     expect(field(page)).to_have_value("")
-    expect(page.locator("#sequence div.validation-error")).to_contain_text("the sequence is empty")
+    expect(page.locator(".problem")).to_contain_text("the sequence is empty")
 
 
 # ---------------------------------------------------------------- one head, large
