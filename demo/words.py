@@ -68,7 +68,8 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
         "Each square is one head. A **row** is a query, the token that looks; a **column** is a key, a token that is "
         "looked at. The darker a cell, the more of its attention the query gives that key; each row adds up to 1. "
         "The number above a map is the change of the margin without that head. Layers, heads and positions are "
-        "counted from 0. **Click a map** to see it large; its **switch** turns the head off.",
+        "counted from 0. **Click a map** to see it large, with its statistics; its **switch** turns the head off. "
+        "◆ marks a head that does something unusual here.",
         "每个方块是一个头。**行**是查询（query），即在看的词元；**列**是键（key），即被看的词元。"
         "格子越深，查询分给该键的注意力越多；每行之和为 1。"
         "图上方的数字是去掉这个头后差距的变化。层、头和位置都从 0 数起。"
