@@ -12,7 +12,7 @@ from attnkit import load_checkpoint
 from attnkit.checkpoint import TaskInfo
 from attnkit.data import DataConfig
 from attnkit.observe import observe
-from demo import shelf, views
+from demo import packing, shelf, views
 from tests.serving import ARTICLE, COLOURS, fill, write
 
 
@@ -63,7 +63,7 @@ def test_a_known_name_over_another_alphabet_is_not_the_known_task(checkpoints):
 
 def test_packed_weights_unpack_to_the_models_in_the_order_layer_head_query_key():
     reading = views.read(COLOURS, "a<&a<", [[1, 2]])
-    packed = views.packed(reading)
+    packed = packing.packed(reading)
     weights = np.frombuffer(base64.b64decode(packed["weights"]), "<u2").reshape(2, 3, 5, 5) / 65535
 
     assert np.abs(weights - reading.weights).max() < 1e-5
