@@ -1,5 +1,6 @@
 """`python -m analysis.head_stats` as a user runs it: what it writes, refuses, and finds again after an interruption."""
 
+import copy
 import json
 import os
 import shutil
@@ -57,7 +58,7 @@ def test_every_promised_file_is_there_and_nothing_else(article):
 def test_tables_agree_with_a_loop_in_float64_over_the_article_weights(article, article_model):
     """Independent of everything but the model: the definitions, in plain Python, on float64 maps."""
     x, _ = make_data(500, 16, 2)
-    model = article_model.double()
+    model = copy.deepcopy(article_model).double()
     values: dict[tuple, list[float]] = {}
     for row in x[:500:10]:
         for layer, maps in enumerate(model(row[None])[1]):
