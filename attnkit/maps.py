@@ -8,7 +8,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from attnkit.style import SEQUENTIAL, TEXT, centred, dress, dress_bar, new_figure, printable, put_ticks, token_ticks
+from attnkit.style import (
+    DIVERGING,
+    SEQUENTIAL,
+    TEXT,
+    centred,
+    dress,
+    dress_bar,
+    new_figure,
+    printable,
+    put_ticks,
+    token_ticks,
+)
 
 Array = np.ndarray | Tensor | Sequence[Any]
 
@@ -19,24 +30,29 @@ def attention_map(
     *,
     title: str | None = None,
     vmax: float | int | None = None,
+    signed: bool = False,
+    label: str = "attention weight",
     ax: Axes | None = None,
 ) -> Axes:
     """Draw one head's attention on one sequence: rows are queries, columns are keys, the first token at the top.
 
     `weights` (T, T): row i is how query i divides its attention, 0 to 1. `tokens`: T labels. Colours run from 0
-    to `vmax`, by default the largest weight. Raises ValueError if these do not fit together.
+    to `vmax`, by default the largest weight; with `signed`, from −`vmax`, white at 0. `label` names what the numbers
+    are where they are no weights, such as a difference of two maps. Raises ValueError if these do not fit together.
     """
     weights = one_map(weights, tokens)
     if ax is None:
         side = min(max(3.0, 0.3 * len(weights)), 9.6)
         ax = new_figure(side + 1.6, side + 0.9, layout="constrained").subplots()
-    image = ax.imshow(weights, cmap=SEQUENTIAL, vmin=0, vmax=weights.max() if vmax is None else vmax)
+    top = np.abs(weights).max() if vmax is None else vmax
+    colours = {"cmap": DIVERGING, "vmin": -top} if signed else {"cmap": SEQUENTIAL, "vmin": 0}
+    image = ax.imshow(weights, vmax=top, **colours)
     dress(ax, title=title, x="key", y="query")
     box = ax.get_window_extent()
     ticks = token_ticks(tokens, float(min(box.width, box.height)) / ax.figure.dpi)
     put_ticks(ax.xaxis, ticks)
     put_ticks(ax.yaxis, ticks)
-    dress_bar(ax.figure.colorbar(image, ax=ax, fraction=0.046, pad=0.03), "attention weight")
+    dress_bar(ax.figure.colorbar(image, ax=ax, fraction=0.046, pad=0.03), label)
     return ax
 
 
@@ -47,13 +63,15 @@ def attention_grid(
     shared_scale: bool = True,
     uniform: float | int | None = None,
     title: str | None = None,
+    label: str = "attention weight",
 ) -> Figure:
     """Draw every head's map: layers are rows, heads are columns, and in each map as in `attention_map`.
 
     `maps` (L, H, T, T), or the model's own list of L arrays (1, H, T, T). With `shared_scale` one colour is one
     weight everywhere; without, the colours of each map end at the weights written above it. `uniform` is the weight
-    that uniform attention would give: with it colours tell the departure, white there, blue below, red above.
-    Without `tokens` the positions are labelled, from 0. Raises ValueError if the maps and tokens do not fit together.
+    that uniform attention would give: with it colours tell the departure, white there, blue below, red above;
+    of differences that is 0, and `label` names them. Without `tokens` the positions are labelled, from 0. Raises
+    ValueError if the maps and tokens do not fit together.
     """
     maps = every_map(maps, tokens)
     L, H, T, _ = maps.shape
@@ -97,14 +115,14 @@ def attention_grid(
         tall = min(height - top - bottom, 4.0)
         middle = (bottom + height - top) / 2
         bar = figure.add_axes((1 - (right - 0.2) / width, (middle - tall / 2) / height, 0.16 / width, tall / height))
-        dress_bar(figure.colorbar(image, cax=bar), "attention weight" + (" (white: uniform)" if uniform else ""))
+        dress_bar(figure.colorbar(image, cax=bar), label + (" (white: uniform)" if uniform else ""))
     return figure
 
 
 def colour_scale(weights: np.ndarray, uniform: float | int | None) -> dict[str, Any]:
     if uniform is None:
         return {"vmin": 0, "vmax": weights.max(), "cmap": SEQUENTIAL}
-    return centred(weights, uniform, least=0.1 * uniform)  # rounding is not worth a colour
+    return centred(weights, uniform, least=max(0.1 * uniform, 1e-9))  # rounding is not worth a colour
 
 
 # ---------------------------------------------------------------- what goes in

@@ -100,6 +100,17 @@ def effects(event: gr.EventData, asked: Asked) -> tuple[Any, ...]:
     return gr.HTML(effects=heads, usual=usual), gr.HTML(flips=tokens), parts.ranks(asked.language, heads, reading.off)
 
 
+def compare(event: gr.EventData, asked: Asked) -> Any:
+    """Another reading, to stand beside what the grid has drawn; or why there is none."""
+    try:
+        return gr.HTML(
+            beside=packing.packed(views.read(event.checkpoint, event.sequence, event.off, event.replacement))
+        )
+    except ValueError as error:
+        refused = words.sentence(asked.language, error)
+        return gr.HTML(beside={"checkpoint": event.checkpoint, "sequence": event.sequence, "refused": refused})
+
+
 def ablate(event: gr.EventData, asked: Asked) -> tuple[Any, ...]:
     """Switch heads off or on, as the grid says."""
     after = Asked(asked.language, asked.checkpoint, asked.sequence, event.off, event.replacement)
@@ -132,7 +143,7 @@ def choose(asked: Asked) -> tuple[Any, ...]:
         gr.Dataset(samples=[[s] for s in found.values()], sample_labels=labels, visible=bool(found)),
         off,
         verdict,
-        gr.HTML(value=grid, over_set=packing.over_set(asked.checkpoint), words=texts),
+        gr.HTML(value=grid, over_set=packing.over_set(asked.checkpoint), words=texts, checkpoints=shelf()[0]),
         gr.HTML(value=cells, words=texts),
     )
 
@@ -180,7 +191,13 @@ def translate(asked: Asked) -> tuple[Any, ...]:
 
 
 def save(event: gr.EventData, asked: Asked) -> figures.Download:
-    return figures.file(asked.read(), event.ending, event.head, shared_scale=bool(event.shared))
+    """What is shown, as a file; `beside` is the other reading where two are compared."""
+    how = {"quantity": event.quantity, "shared_scale": bool(event.shared), "arcs": bool(event.arcs)}
+    return figures.file(asked.read(), event.ending, event.head, beside=other_reading(event.beside), **how)
+
+
+def other_reading(of: dict[str, Any] | None) -> views.Reading | None:
+    return views.read(of["checkpoint"], of["sequence"], of["off"], of["replacement"]) if of else None
 
 
 def draw_lot(asked: Asked) -> str:
@@ -260,6 +277,7 @@ def build() -> gr.Blocks:
         grid.ablate(page_event(ablate), asked, [off, replacement, *shown], **quiet)
         # What single changes would do takes longer: it follows the grid, so that typing never waits for it.
         grid.redraw(page_event(effects), asked, [grid, cells, ranks], trigger_mode="always_last", **quiet)
+        grid.compare(page_event(compare), asked, grid, **quiet)
         random.click(page(draw_lot), asked, sequence, **quiet)
         clear.click(None, None, sequence, js="() => ''")
         examples.click(lambda sample: sample[0], examples, sequence, **quiet)

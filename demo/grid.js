@@ -1,12 +1,12 @@
-// Draws every head's attention map, with a switch for each head. Runs after maps.js.
+// Draws every head's attention map, with a switch for each head.
 //
 // Events: ablate {off, replacement} when a head is switched; redraw when the grid has changed;
-// save {ending, head, shared} when a file is asked for.
+// save {ending, head, …} when a file is asked for.
 
 let view = null; // what is drawn: props.value, unpacked
 let shown = null; // the numbers that are drawn: {values, both}
 let panels = []; // one {layer, head, box, button, canvas, note, mark, toggle} for each head, layer by layer
-const state = { quantity: "weights", shared: true, selected: null }; // what a visitor has chosen here
+const state = { quantity: "weights", shared: true, selected: null, as: "map" }; // what a visitor has chosen here
 
 // ---------------------------------------------------------------- building
 
@@ -56,75 +56,13 @@ function ablate(off, replacement = view.replacement) {
   trigger("ablate", { off: off.map((head) => head.join(".")).join(" "), replacement });
 }
 
-// A question with a few answers, side by side: [[value, text], …].
-function choice(label, value, answers, onChoice) {
-  const group = make("fieldset", "choice"), name = `choice-${label}`;
-  group.append(make("legend", "", label));
-  for (const [answer, text] of answers) {
-    const box = make("label"), input = make("input");
-    Object.assign(input, { type: "radio", name, value: answer, checked: answer === value });
-    input.addEventListener("change", () => onChoice(answer));
-    box.append(input, make("span", "", text));
-    group.append(box);
-  }
-  return group;
-}
-
-function action(text, className, onClick) {
-  const button = make("button", `small ${className}`, text);
-  button.type = "button";
-  button.addEventListener("click", onClick);
-  return button;
-}
-
-// A row of buttons that save a file; `head` is a place {layer, head}, or null for all of them.
-function saveRow(label, endings, head) {
-  const row = make("div", "save");
-  row.append(make("span", "", label));
-  const ask = (ending) => trigger("save", { ending, head: head && [head.layer, head.head], shared: state.shared });
-  for (const ending of endings) row.append(action(ending.toUpperCase(), "", () => ask(ending)));
-  return row;
-}
-
-// Sequences that are one click away.
-function tryRow(label, sequences) {
-  const row = make("div", "save");
-  row.append(make("span", "", label));
-  for (const sequence of sequences) row.append(action(sequence, "sequence", () => typeIn(sequence)));
-  return row;
-}
-
-function buildTools() {
-  const scale = choice(t("scale"), String(state.shared), [["true", t("scale_shared")], ["false", t("scale_own")]], (answer) => {
-    state.shared = answer === "true";
-    paint();
-  });
-  const quantities = Object.keys(QUANTITIES).filter((name) => name !== "difference" || view.means);
-  const names = { weights: t("show_weights"), norms: t("show_norms"), difference: t("show_difference") };
-  const what = choice(t("show"), state.quantity, quantities.map((name) => [name, names[name]]), (answer) => {
-    state.quantity = answer;
-    measure();
-    paint();
-  });
-  const fills = [["zero", t("replacement_zero")], ["mean", t("replacement_mean")]];
-  const filling = choice(t("replacement"), view.replacement, fills, (answer) => ablate(view.off, answer));
-  filling.hidden = !view.off.length || !view.means;
-  const legend = make("div", "legend");
-  legend.setAttribute("role", "img");
-  legend.setAttribute("aria-label", t("legend"));
-  legend.append(make("span", "low"), make("span", "bar"), make("span", "top"));
-  const allOn = action(t("all_on"), "all-on", () => ablate([]));
-  allOn.hidden = !view.off.length;
-  $(".tools").replaceChildren(what, scale, legend, filling, allOn);
-  const near = view.means ? [tryRow(t("nearest_wrong"), props.over_set.nearest_wrong)] : [];
-  $(".files").replaceChildren(saveRow(t("save_all"), ["png", "svg", "csv"], null), ...near);
-}
-
 // ---------------------------------------------------------------- drawing
 
+// What is chosen, where this reading has it.
+const quantityNow = () => (QUANTITIES[state.quantity].there(view) ? state.quantity : "weights");
+
 function measure() {
-  if (state.quantity === "difference" && !view.means) state.quantity = "weights";
-  const { of, both } = QUANTITIES[state.quantity];
+  const { of, both } = QUANTITIES[quantityNow()];
   shown = { values: of(view), both };
 }
 
@@ -132,11 +70,14 @@ function draw() {
   if (!props.value || !props.words) return;
   const before = view;
   view = unpack(props.value);
+  if (wanted.pin) trigger("compare", wanted.pin);
+  askBeside();
   measure();
   const shape = ({ layers, heads }) => `${layers} ${heads}`;
   if (!before || shape(before) !== shape(view) || root.dataset.words !== t("layer")) build();
   root.dataset.words = t("layer");
   if (state.selected && (state.selected.layer >= view.layers || state.selected.head >= view.heads)) select(null);
+  if (state.selected && !pictures.length) buildLarge();
   buildTools();
   point(null);
   paint();
@@ -203,58 +144,3 @@ function tellUsual() {
   root.dataset.usual = usual ? usual.of : "";
   paintStatistics();
 }
-
-// ---------------------------------------------------------------- pointing
-
-let cursor = null; // the cell that is pointed at, {query, key}
-
-function step(mine, event) {
-  const move = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
-  if (!move) return;
-  event.preventDefault();
-  const keep = (at) => Math.min(view.T - 1, Math.max(0, at));
-  point(mine, cursor ? { query: keep(cursor.query + move[0]), key: keep(cursor.key + move[1]) } : { query: 0, key: 0 });
-}
-
-// Lights one cell's row and column in every head, and tells its numbers.
-function point(mine, cell = null) {
-  cursor = cell;
-  root.classList.toggle("pointing", Boolean(cell));
-  tip.hidden = !cell;
-  if (!cell) return;
-  light(cell);
-  const { query, key } = cell, i = offset(view, mine) + query * view.T + key;
-  const lines = [make("b", "weight", view.weights[i].toFixed(4))];
-  if (state.quantity === "norms") lines.push(make("span", "", `${t("show_norms")}: ${shown.values[i].toFixed(4)}`));
-  if (state.quantity === "difference") lines.push(make("span", "", `${t("show_difference")}: ${signed(shown.values[i], 4)}`));
-  const tokens = { query_token: view.tokens[query], key_token: view.tokens[key] };
-  lines.push(make("span", "", t("query_key", { query, key, ...tokens })));
-  lines.push(make("span", "where", t("layer_head", mine)));
-  tip.replaceChildren(...lines);
-  const side = mine.canvas.clientWidth, gutter = gutterOf(side), size = (side - gutter) / view.T;
-  place(mine.canvas, gutter + (key + 0.5) * size, gutter + (query + 0.5) * size);
-}
-
-function light({ query, key }) {
-  const side = panels[0].canvas.clientWidth, gutter = gutterOf(side);
-  root.style.setProperty("--gutter", `${gutter}px`);
-  root.style.setProperty("--cell", `${(side - gutter) / view.T}px`);
-  root.style.setProperty("--query", query);
-  root.style.setProperty("--key", key);
-}
-
-// Beside the cell, never over it, and never outside the component.
-function place(canvas, x, y) {
-  const outer = root.getBoundingClientRect(), box = canvas.getBoundingClientRect();
-  const left = box.left - outer.left + x, top = box.top - outer.top + y, gap = 14;
-  const right = left + gap + tip.offsetWidth <= outer.width;
-  tip.style.left = `${Math.max(0, right ? left + gap : left - gap - tip.offsetWidth)}px`;
-  tip.style.top = `${top - gap - tip.offsetHeight >= 0 ? top - gap - tip.offsetHeight : top + gap}px`;
-}
-
-// A token that is pointed at elsewhere on the page lights up in every head.
-window.addEventListener("token", ({ detail }) => {
-  const here = view && Number.isInteger(detail) && detail < view.T;
-  root.classList.toggle("pointing", Boolean(here));
-  if (here) light({ query: detail, key: detail });
-});

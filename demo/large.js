@@ -1,6 +1,6 @@
-// One head, large: as a heat map or as arcs. Runs after grid.js, and starts the whole.
+// One head, large: as a heat map or as arcs, beside what it is compared with.
 
-let largeCanvas = null;
+let pictures = []; // what stands large: {box, canvas, of} with `of` as picturesOf makes it
 
 function select(mine) {
   state.selected = mine && { layer: mine.layer, head: mine.head };
@@ -9,25 +9,95 @@ function select(mine) {
   if (mine) $(".large").scrollIntoView({ behavior: "smooth", block: "nearest" });
 }
 
+// The head as it is; or that of the other reading, as it is, and the difference.
+function picturesOf(chosen) {
+  const plain = quantityNow() === "beside" ? "weights" : quantityNow();
+  const size = view.T * view.T, from = offset(view, chosen);
+  const other = comparedNow();
+  if (!other || !hasHead(other, chosen)) {
+    const top = state.shared ? largest(shown.values) : largest(shown.values, from, size);
+    return [{ of: view, caption: "", ...shown, from, top }];
+  }
+  const name = QUANTITIES[plain].there(other) ? plain : "weights", { of, both } = QUANTITIES[name];
+  const sides = [other, view].map((one) => ({ of: one, values: of(one), both, from: offset(one, chosen) }));
+  const tops = sides.map(({ of, values, from }) => (state.shared ? largest(values) : largest(values, from, of.T * of.T)));
+  const found = sides.map((side, i) => ({ ...side, caption: captions()[i], top: Math.max(...tops) }));
+  if (other.T !== view.T) return found;
+  const [before, now] = sides, values = new Float32Array(size);
+  for (let i = 0; i < size; i++) values[i] = now.values[now.from + i] - before.values[before.from + i];
+  return [...found, { of: view, caption: captions()[2], values, both: true, from: 0, top: largest(values) }];
+}
+
 function buildLarge() {
   const box = $(".large"), chosen = state.selected;
   box.hidden = !chosen;
-  largeCanvas = null;
+  pictures = [];
+  token = null;
   if (!chosen) return box.replaceChildren();
-  const title = make("h2", "", t("layer_head", chosen)), picture = make("div", "picture"), canvas = make("canvas");
-  picture.append(canvas);
-  largeCanvas = canvas;
-  canvas.addEventListener("pointermove", (event) => point({ ...chosen, canvas }, cellUnder(canvas, event, view.T)));
-  canvas.addEventListener("pointerleave", () => point(null));
-  const close = action(t("close"), "close", () => select(null));
-  const top = make("div", "top-row");
-  top.append(title, close);
-  const beside = make("div", "beside");
-  beside.append(picture, make("div", "statistics"));
+  const title = make("h2", "", t("layer_head", chosen)), close = action(t("close"), "close", () => select(null));
+  const as = choice(t("as"), state.as, [["map", t("as_map")], ["arcs", t("as_arcs")]], (answer) => {
+    state.as = answer;
+    buildLarge();
+    paintLarge();
+    $(".large input:checked").focus();
+  });
+  const top = make("div", "top-row"), beside = make("div", "beside");
+  top.append(title, as, close);
+  const drawn = make("div", "pictures"), said = make("p", "said");
+  said.setAttribute("role", "status");
+  said.hidden = state.as !== "arcs";
+  picturesOf(chosen).forEach((_, i) => drawn.append(picture(i, chosen)));
+  drawn.classList.toggle("several", pictures.length > 1);
+  const left = make("div", "drawn");
+  left.append(drawn, said);
+  beside.append(left, make("div", "statistics"));
+  beside.classList.toggle("wide", pictures.length > 1);
   const { layer, head } = chosen, set = view.means && props.over_set;
   const ends = set ? [tryRow(t("sharpest"), set.sharpest[layer][head]), tryRow(t("flattest"), set.flattest[layer][head])] : [];
-  box.replaceChildren(top, beside, ...ends, saveRow(t("save_head"), ["png", "svg"], chosen));
+  box.replaceChildren(top, beside, saveRow(t("save_head"), ["png", "svg", "pdf"], chosen), ...ends);
   paintStatistics();
+}
+
+function picture(i, chosen) {
+  const figure = make("figure", "picture"), canvas = make("canvas"), caption = make("figcaption");
+  canvas.tabIndex = 0;
+  canvas.setAttribute("role", "img");
+  const mine = { ...chosen, canvas };
+  const arcs = () => state.as === "arcs", now = () => pictures[i].of.of === view;
+  const leave = () => (arcs() ? pointToken(null) : point(null));
+  canvas.addEventListener("pointermove", (event) => {
+    if (arcs()) pointToken(tokenUnder(canvas, event, pictures[i].of.of.T));
+    else if (now()) point(mine, cellUnder(canvas, event, view.T));
+  });
+  canvas.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") return leave();
+    if (!arcs()) return now() && step(mine, event);
+    if (!event.key.startsWith("Arrow")) return;
+    event.preventDefault();
+    pointToken(stepToken(event.key, pictures[i].of.of.T));
+  });
+  canvas.addEventListener("pointerleave", leave);
+  canvas.addEventListener("blur", leave);
+  figure.append(caption, canvas);
+  pictures.push({ canvas, caption });
+  return figure;
+}
+
+function paintLarge() {
+  if (!state.selected || !pictures.length) return;
+  const found = picturesOf(state.selected);
+  if (found.length !== pictures.length) return buildLarge(), paintLarge();
+  if (token && token.at >= view.T) token = null;
+  found.forEach((one, i) => {
+    const { canvas, caption } = Object.assign(pictures[i], { of: one });
+    const name = [t("layer_head", state.selected), one.caption, t(`as_${state.as}`), t("keys_hint")].filter(Boolean);
+    canvas.setAttribute("aria-label", name.join(", "));
+    caption.textContent = one.caption;
+    caption.hidden = !one.caption;
+    (state.as === "arcs" ? paintArcs : paintMap)(canvas, { ...one, tokens: one.of.tokens });
+  });
+  $(".large").dataset.as = state.as;
+  $(".said").textContent = state.as === "arcs" ? tellToken() : "";
 }
 
 // The statistics of the large head, each on its distribution: the strip is the percentiles from 0 to 100.
@@ -66,31 +136,3 @@ function strip(at) {
   cell.setAttribute("aria-hidden", "true");
   return cell;
 }
-
-function paintLarge() {
-  if (!largeCanvas) return;
-  const from = offset(view, state.selected), own = largest(shown.values, from, view.T * view.T);
-  const top = state.shared ? largest(shown.values) : own;
-  paintMap(largeCanvas, { ...shown, from, tokens: view.tokens, top });
-}
-
-function spoken() {
-  draw();
-  buildLarge();
-  paintLarge();
-}
-
-let width = 0;
-function resized() {
-  if (root.clientWidth !== width) paint();
-  width = root.clientWidth;
-}
-
-new ResizeObserver(resized).observe(root);
-document.fonts.ready.then(paint);
-new MutationObserver(paint).observe(document.body, { attributeFilter: ["class"] }); // light and dark
-watch(["value", "over_set"], draw);
-watch("words", spoken);
-watch("effects", tellEffects);
-watch("usual", tellUsual);
-draw();

@@ -1,8 +1,8 @@
 // What every part of the picture shares: the numbers, their colours, one map on one canvas.
-// Runs ahead of grid.js and large.js in the js_on_load of one gr.HTML: Gradio hands in element, props, trigger, watch.
+// Runs first in the js_on_load of one gr.HTML (parts.py has the order): Gradio hands in element, props, trigger, watch.
 //
 // props.value: as packing.packed makes it, or "". props.words: the texts of the page's language.
-// props.over_set: as packing.over_set makes it, or null.
+// props.over_set: as packing.over_set makes it, or null. props.beside: another reading, packed, or {refused: why}.
 // props.colours, props.diverging: 256 times rrggbb.
 // Text from outside reaches the page through textContent and fillText alone, never as HTML.
 
@@ -30,10 +30,12 @@ function floats(base64) {
 const offset = (view, { layer, head }) => (layer * view.heads + head) * view.T * view.T;
 
 // The quantities that a map can show: what is drawn of a view, head by head, and whether it runs to both sides of 0.
+// What a map may show: `there` says for which readings.
 const QUANTITIES = {
-  weights: { of: (view) => view.weights, both: false },
-  norms: { of: (view) => view.weights.map((w, i) => w * normOf(view, i)), both: false },
-  difference: { of: (view) => view.weights.map((w, i) => w - view.means[i]), both: true },
+  weights: { there: () => true, of: (view) => view.weights, both: false },
+  norms: { there: () => true, of: (view) => view.weights.map((w, i) => w * normOf(view, i)), both: false },
+  difference: { there: (view) => view.means, of: (view) => view.weights.map((w, i) => w - view.means[i]), both: true },
+  beside: { there: () => besideFits(), of: (view) => view.weights.map((w, i) => w - comparedNow().weights[i]), both: true },
 };
 const normOf = (view, i) => {
   const map = Math.floor(i / (view.T * view.T));

@@ -28,6 +28,8 @@ def packed(reading: Reading) -> dict[str, Any]:
         "norms": reading.value_norms.round(4).tolist(),
         "off": [list(head) for head in reading.off],
         "replacement": reading.replacement,
+        "prediction": reading.info.task.classes[reading.answer],
+        "margin": float(margins(reading.logits, reading.answer)),
     }
 
 

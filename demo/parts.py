@@ -15,6 +15,8 @@ from demo.usual import ORDINARY, statistics
 
 HERE = Path(__file__).parent
 HTML = Environment(loader=FileSystemLoader(HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+# The grid's script, in the order in which its parts run.
+GRID = ("field", "maps", "grid", "tools", "pointing", "arcs", "large", "compare", "link", "start")
 MOST_RANKED = 5  # heads that are listed; the grid has the numbers of all
 
 # The semi-bold that gradio ships has a handful of letters only: the others would come from another font.
@@ -47,7 +49,7 @@ def attention_grid() -> gr.HTML:
     return gr.HTML(
         html_template=source("grid.html"),
         css_template=source("grid.css"),
-        js_on_load="\n".join(source(f"{part}.js") for part in ("field", "maps", "grid", "large")),
+        js_on_load="\n".join(source(f"{part}.js") for part in GRID),
         apply_default_css=False,
         elem_id="heads",
         colours=packing.hexes(SEQUENTIAL(range(256))),
@@ -56,6 +58,8 @@ def attention_grid() -> gr.HTML:
         effects=None,
         usual=None,
         over_set=None,
+        beside=None,
+        checkpoints=None,
     )
 
 

@@ -94,11 +94,21 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
     "show_weights": ("weights", "权重"),
     "show_norms": ("weight × length of the value", "权重 × 值的长度"),
     "show_difference": ("difference from the head’s mean map", "与该头平均图之差"),
+    "show_beside": ("difference from what is compared", "与对照之差"),
     "replacement": ("A head that is off gives", "关掉的头输出"),
     "replacement_zero": ("nothing", "零"),
     "replacement_mean": ("its mean output", "它的平均输出"),
     "nearest_wrong": ("The model is nearest to wrong on", "模型最接近答错的序列"),
     # --- one head
+    "as": ("Draw as", "画成"),
+    "as_map": ("heat map", "热图"),
+    "as_arcs": ("arcs", "弧线"),
+    "arcs_hint": (
+        "Left: the tokens that look; right: what is looked at. The stronger a line, the more weight. Point at a token.",
+        "左：在看的词元；右：被看的词元。线越浓，权重越大。请指向一个词元。",
+    ),
+    "arcs_most": ("strongest: {pair}, {value}", "最强：{pair}，{value}"),
+    "keys_hint": ("arrow keys point", "方向键可指向"),
     "sharpest": ("This head is sharpest on", "这个头最集中的序列"),
     "flattest": ("and flattest on", "最分散的序列"),
     "statistic": ("statistic", "统计量"),
@@ -119,7 +129,20 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
         "reference.npz 属于另一个模型或版本：不知道通常是什么样。",
     ),
     "unusual": ("unusual here: {statistics}", "在此不寻常：{statistics}"),
+    # --- comparing
+    "compare": ("Compare", "对照"),
+    "pin": ("pin this sequence", "固定此序列"),
+    "unpin": ("unpin", "取消固定"),
+    "pinned": ("pinned", "已固定"),
+    "now": ("now", "现在"),
+    "now_minus_pinned": ("now − pinned", "现在 − 已固定"),
+    "a_minus_b": ("{a} − {b}", "{a}减{b}"),
+    "compare_checkpoint": ("with the checkpoint", "与检查点"),
+    "compared_with": ("compared with {name}", "与 {name} 对照"),
+    "compare_no_more": ("no more", "结束对照"),
     # --- taking away
+    "copy_link": ("copy a link to this view", "复制此视图的链接"),
+    "copied": ("copied", "已复制"),
     "save_all": ("Save all heads", "保存所有头"),
     "save_head": ("Save this head", "保存这个头"),
     "close": ("Close", "关闭"),
@@ -154,6 +177,10 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
         "头：收到的是 {head}，可用的是第 0 至 {last_layer} 层、头 0 至 {last_head}",
     ),
     "unknown_ending": ("file: got {ending}, allowed is {known}", "文件：收到的是 {ending}，可用的是 {known}"),
+    "unknown_quantity": (
+        "quantity: got {quantity}, which is none, or not known for this sequence",
+        "显示的量：收到的是 {quantity}，没有这个量，或对此序列未知",
+    ),
     "unknown_replacement": (
         "replacement: got {replacement}, allowed is {known}",
         "替换方式：收到的是 {replacement}，可用的是 {known}",
@@ -240,4 +267,5 @@ def preferred(accept_language: str | None) -> str:
 
 def page_words(language: str) -> dict[str, str]:
     """Every text of one language, for the page's own scripts."""
-    return {key: say(language, key) for key in WORDS}
+    classes = {f"class:{text}": of_checkpoint(language, text) for text in OF_CHECKPOINTS}
+    return {key: say(language, key) for key in WORDS} | classes

@@ -33,7 +33,7 @@ def window():
         kinds = {}
 
         def window(**kind):
-            key = tuple(sorted(kind.items()))
+            key = repr(sorted(kind.items()))
             if key not in kinds:
                 kinds[key] = browser.new_context(**kind)
             return kinds[key].new_page()
@@ -96,6 +96,15 @@ def answer(page):
 
 def canvas(page, layer, head):
     return page.get_by_role("button", name=re.compile(f"^layer {layer}, head {head},")).locator("canvas")
+
+
+def large(page):
+    return page.locator(".large .picture canvas")
+
+
+def open_large(page, layer, head):
+    canvas(page, layer, head).click()
+    expect(page.locator(".large h2")).to_have_text(f"layer {layer}, head {head}")
 
 
 def switch(page, layer, head):

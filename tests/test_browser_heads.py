@@ -1,15 +1,10 @@
 """The heads in a real Chromium: maps, switches and tokens are pointed at, pressed and saved."""
 
-import csv
-import io
 import os
 import re
-import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 from playwright.sync_api import expect
 
 from attnkit.reference import Reference
@@ -22,7 +17,6 @@ from tests.browsing import (
     cell,
     field,
     grid,
-    in_canvas,
     model_says,
     model_without,
     switch,
@@ -100,7 +94,7 @@ def test_keys_alone_reach_a_cell_and_open_a_head(page):
     expect(page.locator(".tip")).to_contain_text(re.compile("query 1 .* key 1 "))
     page.keyboard.press("Enter")
 
-    expect(large(page)).to_be_visible()
+    expect(page.locator(".large .picture canvas")).to_be_visible()
 
 
 # ---------------------------------------------------------------- heads that are off
@@ -155,6 +149,29 @@ def number(text):
     return float(text.replace("−", "-"))
 
 
+def test_a_map_shows_weights_times_values_or_the_difference_from_the_mean(page, checkpoints):
+    type_in(page, TIED)
+    _, weights = model_says(checkpoints, "majority", bits(TIED))
+    difference = weights - Reference.load(checkpoints / "majority").mean_attention
+    page.get_by_label("difference from the head’s mean map").check()
+    canvas(page, 1, 2).hover(position=cell(page, 1, 2, 3, 9, T=16))
+
+    expect(page.locator(".tip")).to_contain_text(f"{abs(difference[1, 2, 3, 9]):.4f}")
+    expect(page.locator(".legend .low")).to_have_text(f"−{abs(difference).max():.2f}")
+    page.get_by_label("weight × length of the value").check()
+    expect(page.locator(".legend .low")).to_have_text("0")
+
+
+def test_a_head_that_is_off_may_give_its_mean_output(page):
+    type_in(page, ONE_MORE)
+    switch(page, 0, 3).click()
+    expect(grid(page)).to_have_attribute("data-off", "0.3")
+    nothing = answer(page).locator(".margin").inner_text()
+    page.get_by_label("its mean output").check()
+
+    expect(answer(page).locator(".margin")).not_to_have_text(nothing)
+
+
 # ---------------------------------------------------------------- one button for each token
 
 
@@ -203,140 +220,3 @@ def test_clear_empties_the_field_and_says_what_may_be_typed(page):
 
     expect(field(page)).to_have_value("")
     expect(page.locator(".problem")).to_contain_text("the sequence is empty")
-
-
-# ---------------------------------------------------------------- one head, large
-
-
-def large(page):
-    return page.locator(".large .picture canvas")
-
-
-def test_a_click_on_a_head_shows_it_large_and_close_puts_it_away(page):
-    canvas(page, 1, 2).click()
-
-    expect(page.locator(".large h2")).to_have_text("layer 1, head 2")
-    expect(page.locator(".map[aria-pressed=true]")).to_have_accessible_name(re.compile("^layer 1, head 2,"))
-    expect(large(page)).to_be_in_viewport(ratio=0.9)
-    page.get_by_role("button", name="Close").click()
-    expect(large(page)).to_be_hidden()
-    expect(page.locator(".map[aria-pressed=true]")).to_have_count(0)
-
-
-def test_the_large_head_follows_the_sequence(page, checkpoints):
-    canvas(page, 0, 3).click()
-    type_in(page, "1100")
-    _, weights = model_says(checkpoints, "majority", bits("1100"))
-    large(page).hover(position=in_canvas(large(page), 2, 1, T=4))
-
-    expect(page.locator(".tip .weight")).to_have_text(f"{weights[0, 3, 2, 1]:.4f}")
-
-
-def usual(page, sequence):
-    expect(grid(page)).to_have_attribute("data-usual", re.compile(sequence))
-
-
-def test_the_large_head_has_its_statistics_each_with_its_percentile(page, checkpoints):
-    """The weight on ones of a sequence of ones is 1, and more than any sequence of the set has."""
-    canvas(page, 0, 1).click()
-    type_in(page, "1" * 16)
-    usual(page, "1" * 16)
-    row = page.locator(".statistics tr").filter(has_text="Weight on token 1")
-    entropy = page.locator(".statistics tr").filter(has=page.get_by_role("rowheader", name="Entropy", exact=True))
-    _, weights = model_says(checkpoints, "majority", [1] * 16)
-
-    expect(row.locator("td").first).to_have_text("1.00")
-    expect(row.locator(".percentile")).to_have_text("100.0")
-    expect(row).to_have_class("odd")
-    expect(entropy.locator(".value")).to_have_text(
-        f"{-(weights[0, 1] * np.log(weights[0, 1])).sum(axis=1).mean():#.3g}"
-    )
-    expect(page.locator(".statistics p")).to_contain_text("all 500 sequences of length 16")
-
-
-def test_unusual_heads_are_marked_and_say_with_what(page):
-    type_in(page, "1" * 16)
-    usual(page, "1" * 16)
-
-    expect(page.locator(".mark:visible")).to_have_count(8)
-    assert all("Weight on token 1" in title for title in page.locator(".mark").evaluate_all("m => m.map(m => m.title)"))
-
-
-def test_a_length_without_reference_shows_statistics_and_says_why_no_percentile(page):
-    canvas(page, 1, 0).click()
-    type_in(page, "110")
-    usual(page, "110")
-
-    expect(page.locator(".statistics p")).to_have_text("What is usual is known for sequences of length 16 only.")
-    expect(page.locator(".statistics .strip")).to_have_count(0)
-    expect(page.locator(".statistics td.value").first).to_have_text(re.compile(r"\d"))
-    expect(page.locator(".mark:visible")).to_have_count(0)
-
-
-def test_a_map_shows_weights_times_values_or_the_difference_from_the_mean(page, checkpoints):
-    type_in(page, TIED)
-    _, weights = model_says(checkpoints, "majority", bits(TIED))
-    difference = weights - Reference.load(checkpoints / "majority").mean_attention
-    page.get_by_label("difference from the head’s mean map").check()
-    canvas(page, 1, 2).hover(position=cell(page, 1, 2, 3, 9, T=16))
-
-    expect(page.locator(".tip")).to_contain_text(f"{abs(difference[1, 2, 3, 9]):.4f}")
-    expect(page.locator(".legend .low")).to_have_text(f"−{abs(difference).max():.2f}")
-    page.get_by_label("weight × length of the value").check()
-    expect(page.locator(".legend .low")).to_have_text("0")
-
-
-def test_a_head_that_is_off_may_give_its_mean_output(page):
-    type_in(page, ONE_MORE)
-    switch(page, 0, 3).click()
-    expect(grid(page)).to_have_attribute("data-off", "0.3")
-    nothing = answer(page).locator(".margin").inner_text()
-    page.get_by_label("its mean output").check()
-
-    expect(answer(page).locator(".margin")).not_to_have_text(nothing)
-
-
-def test_the_sequences_at_the_ends_are_one_click_away(page, checkpoints):
-    reference = Reference.load(checkpoints / "majority")
-    canvas(page, 1, 1).click()
-    for label, ids in (
-        ("This head is sharpest on", reference.sharpest[1, 1, 0]),
-        ("and flattest on", reference.flattest[1, 1, 0]),
-        ("The model is nearest to wrong on", reference.nearest_wrong[0]),
-    ):
-        page.locator(".save").filter(has_text=label).get_by_role("button").first.click()
-        expect(answer(page)).to_have_attribute("data-sequence", "".join(map(str, ids)))
-
-
-# ---------------------------------------------------------------- to take away
-
-
-def save(page, row, ending):
-    with page.expect_download() as download:
-        page.locator(".save").filter(has_text=row).get_by_role("button", name=ending).click()
-    return download.value.suggested_filename, Path(download.value.path()).read_bytes()
-
-
-def test_all_weights_are_saved_as_csv(page, checkpoints):
-    type_in(page, "1100101")
-    name, content = save(page, "Save all heads", "CSV")
-    _, weights = model_says(checkpoints, "majority", bits("1100101"))
-    rows = list(csv.DictReader(io.StringIO(content.decode())))
-
-    assert name == "attention.csv"
-    assert len(rows) == 2 * 4 * 7 * 7
-    saved = np.array([float(row["weight"]) for row in rows]).reshape(2, 4, 7, 7)
-    assert np.allclose(saved, weights, atol=1e-7)
-
-
-def test_figures_are_saved_as_png_and_svg_as_often_as_one_likes(page):
-    canvas(page, 1, 0).click()
-    for row, stem in (("Save all heads", "attention"), ("Save this head", "attention-layer1-head0")):
-        name, content = save(page, row, "PNG")
-        assert name == f"{stem}.png"
-        assert len(Image.open(io.BytesIO(content)).convert("RGB").getcolors(1 << 24)) > 20
-        name, content = save(page, row, "SVG")
-        assert name == f"{stem}.svg"
-        assert ET.fromstring(content).tag.endswith("svg")
-
-    assert save(page, "Save this head", "SVG")[0] == "attention-layer1-head0.svg"

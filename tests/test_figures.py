@@ -11,8 +11,11 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from attnkit.reference import Reference
 from demo import figures, shelf, views
-from tests.serving import COLOURS, fill
+from tests.serving import COLOURS, add_reference, fill
+
+TIED = "0101010101010101"
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +26,7 @@ def checkpoints(tmp_path, monkeypatch):
 
 def test_the_large_figure_has_queries_down_and_keys_across():
     reading = views.read(COLOURS, "a<&a<")
-    figure = figures.head_figure(reading, 1, 2, shared_scale=True)
+    figure = figures.head_figure(reading, [1, 2], shared_scale=True)
     ax = figure.axes[0]
     image = ax.images[0]
 
@@ -37,7 +40,7 @@ def test_the_scale_is_common_to_all_heads_or_the_heads_own():
     reading = views.read(COLOURS, "a<&a<")
     strongest = reading.weights.max(axis=(2, 3))
     layer, head = map(int, np.unravel_index(strongest.argmin(), strongest.shape))
-    shared, own = (figures.head_figure(reading, layer, head, shared_scale=s).axes[0].images[0] for s in (True, False))
+    shared, own = (figures.head_figure(reading, [layer, head], shared_scale=s).axes[0].images[0] for s in (True, False))
 
     assert strongest[layer, head] < strongest.max()
     assert shared.get_clim() == pytest.approx((0, strongest.max()))
@@ -55,12 +58,12 @@ def test_a_short_sequence_has_a_small_picture():
 @pytest.mark.parametrize(("layer", "head"), [(2, 0), (0, 3), (-1, 0), (0, None), ("0", 0)])
 def test_a_head_that_is_not_there_is_refused(layer, head):
     with pytest.raises(ValueError, match="allowed is layer 0 to 1, head 0 to 2"):
-        figures.head_figure(views.read(COLOURS, "a"), layer, head, shared_scale=True)
+        figures.head_figure(views.read(COLOURS, "a"), [layer, head], shared_scale=True)
 
 
 def test_the_csv_has_every_weight_to_the_last_bit():
     reading = views.read(COLOURS, "a<&a<")
-    rows = list(csv.DictReader(io.StringIO(figures.weights_csv(reading))))
+    rows = list(csv.DictReader(io.StringIO(figures.weights_csv(reading).decode())))
 
     assert len(rows) == 2 * 3 * 5 * 5
     for row in rows:
@@ -70,15 +73,90 @@ def test_the_csv_has_every_weight_to_the_last_bit():
 
 
 def test_the_csv_of_bits_keeps_its_tokens_as_text():
-    frame = pd.read_csv(io.StringIO(figures.weights_csv(views.read("majority", "011"))), dtype={"key_token": str})
+    frame = pd.read_csv(io.BytesIO(figures.weights_csv(views.read("majority", "011"))), dtype={"key_token": str})
 
     assert frame["key_token"].tolist()[:3] == ["0", "1", "1"]
 
 
-@pytest.mark.parametrize("ending", ["png", "svg"])
-def test_a_downloaded_figure_opens_as_what_its_name_says(ending):
-    figure = figures.grid_figure(views.read(COLOURS, "a<&"), shared_scale=False)
-    file = figures.download(f"attention.{ending}", figure)
+def test_the_npz_has_the_whole_reading_and_opens_without_running_code():
+    reading = views.read(COLOURS, "a<&a<", [[1, 2]])
+    arrays = np.load(io.BytesIO(figures.weights_npz(reading)), allow_pickle=False)
+
+    assert np.array_equal(arrays["weights"], reading.weights)
+    assert arrays["value_norms"].shape == (2, 3, 5)
+    assert arrays["logits"].tolist() == reading.logits.tolist()
+    assert "".join(arrays["tokens"]) == reading.sequence
+    assert arrays["off"].tolist() == [[1, 2]]
+    assert str(arrays["checkpoint"]) == COLOURS
+
+
+# ---------------------------------------------------------------- what is shown is what is drawn
+
+
+def drawn(figure):
+    return [np.asarray(ax.images[0].get_array()) for ax in figure.axes if ax.images and ax.get_label() != "<colorbar>"]
+
+
+def test_a_figure_shows_the_quantity_that_the_page_shows(checkpoints):
+    add_reference(checkpoints / "majority")
+    mean = Reference.load(checkpoints / "majority").mean_attention
+    reading, other = views.read("majority", TIED), views.read("majority", TIED[::-1])
+    expected = {
+        "weights": reading.weights[1, 3],
+        "norms": reading.weights[1, 3] * reading.value_norms[1, 3],
+        "difference": reading.weights[1, 3] - mean[1, 3],
+    }
+    for quantity, values in expected.items():
+        (image,) = drawn(figures.head_figure(reading, [1, 3], quantity=quantity, shared_scale=False))
+        assert np.allclose(image, values), quantity
+    images = drawn(figures.grid_figure(reading, quantity="beside", beside=other, shared_scale=True))
+    assert np.allclose(images[7], reading.weights[1, 3] - other.weights[1, 3])
+
+
+def test_two_readings_stand_side_by_side_on_one_scale_with_their_difference():
+    one, two = views.read("majority", TIED), views.read("majority", TIED, [[0, 0]])
+    figure = figures.head_figure(two, [1, 2], quantity="beside", beside=one, shared_scale=False)
+    before, after, change = drawn(figure)
+    scales = [ax.images[0].get_clim() for ax in figure.axes if ax.images]
+
+    assert np.allclose(before, one.weights[1, 2])
+    assert np.allclose(after, two.weights[1, 2])
+    assert np.allclose(change, two.weights[1, 2] - one.weights[1, 2])
+    assert scales[0] == scales[1]
+    assert scales[2][0] == -scales[2][1]
+
+
+def test_readings_of_two_lengths_have_no_difference():
+    one, two = views.read("majority", "0110"), views.read("majority", "011")
+
+    assert len(drawn(figures.head_figure(two, [1, 2], beside=one, shared_scale=True))) == 2
+    with pytest.raises(ValueError, match="quantity: got 'beside', which is none, or not known for this sequence"):
+        figures.grid_figure(two, quantity="beside", beside=one, shared_scale=True)
+
+
+@pytest.mark.parametrize("quantity", ["difference", "beside", "<b>", None])
+def test_a_quantity_that_is_not_there_is_refused(quantity):
+    with pytest.raises(ValueError, match=r"^quantity: got "):
+        figures.grid_figure(views.read("majority", "011"), quantity=quantity, shared_scale=True)
+
+
+def test_nothing_has_changed_is_white_and_no_error():
+    reading = views.read("majority", "0110")
+    file = figures.file(reading, "png", None, quantity="beside", beside=reading, shared_scale=True)
+
+    assert Image.open(io.BytesIO(base64.b64decode(file["data"]))).format == "PNG"
+
+
+# ---------------------------------------------------------------- files
+
+
+@pytest.mark.parametrize("arcs", [False, True])
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("head", [None, [1, 2]])
+def test_a_downloaded_figure_opens_as_what_its_name_says_and_is_the_same_each_time(ending, head, arcs):
+    file, again = (
+        figures.file(views.read(COLOURS, "a<&"), ending, head, shared_scale=False, arcs=arcs) for _ in range(2)
+    )
     content = base64.b64decode(file["data"])
 
     if ending == "png":
@@ -86,15 +164,25 @@ def test_a_downloaded_figure_opens_as_what_its_name_says(ending):
         assert image.format == "PNG"
         assert len(image.convert("RGB").getcolors(1 << 24)) > 20  # not one flat colour
         assert image.convert("RGBA").getpixel((0, 0)) == (255, 255, 255, 255)  # readable on a dark page, too
-    else:
+    elif ending == "svg":
         assert ET.fromstring(content).tag == "{http://www.w3.org/2000/svg}svg"
-    assert (file["name"], file["type"]) == (f"attention.{ending}", {"png": "image/png", "svg": "image/svg+xml"}[ending])
+    else:
+        assert content.startswith(b"%PDF-")
+        assert content.rstrip().endswith(b"%%EOF")
+    assert file["name"] == ("attention" if head is None else "attention-layer1-head2") + f".{ending}"
+    assert file["type"] == {"png": "image/png", "svg": "image/svg+xml", "pdf": "application/pdf"}[ending]
+    assert file == again
+
+
+def test_an_ending_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="file: got 'exe', allowed is png, svg, pdf, csv, npz"):
+        figures.file(views.read(COLOURS, "a<&"), "exe", None, shared_scale=False)
 
 
 def test_no_figure_is_left_open():
     for _ in range(25):
-        figures.head_figure(views.read("majority", "0110"), 0, 0, shared_scale=True)
+        figures.head_figure(views.read("majority", "0110"), [0, 0], shared_scale=True)
         with pytest.raises(ValueError, match="allowed is"):
-            figures.head_figure(views.read("majority", "0110"), 9, 0, shared_scale=True)
+            figures.head_figure(views.read("majority", "0110"), [9, 0], shared_scale=True)
 
     assert matplotlib.pyplot.get_fignums() == []

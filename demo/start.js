@@ -1,0 +1,24 @@
+// Starts the whole: runs last.
+
+function spoken() {
+  draw();
+  buildLarge();
+  paintLarge();
+}
+
+let width = 0;
+function resized() {
+  if (root.clientWidth !== width) paint();
+  width = root.clientWidth;
+}
+
+new ResizeObserver(resized).observe(root);
+document.fonts.ready.then(paint);
+new MutationObserver(paint).observe(document.body, { attributeFilter: ["class"] }); // light and dark
+watch(["value", "over_set"], draw);
+watch("words", spoken);
+watch("effects", tellEffects);
+watch("usual", tellUsual);
+watch("beside", gotBeside);
+followLink();
+draw();
