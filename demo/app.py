@@ -143,7 +143,9 @@ def choose(asked: Asked) -> tuple[Any, ...]:
         gr.Dataset(samples=[[s] for s in found.values()], sample_labels=labels, visible=bool(found)),
         off,
         verdict,
-        gr.HTML(value=grid, over_set=packing.over_set(asked.checkpoint), words=texts, checkpoints=shelf()[0]),
+        gr.HTML(
+            value=grid, over_set=parts.over_set(asked.language, asked.checkpoint), words=texts, checkpoints=shelf()[0]
+        ),
         gr.HTML(value=cells, words=texts),
     )
 

@@ -77,6 +77,7 @@ function draw() {
   if (!before || shape(before) !== shape(view) || root.dataset.words !== t("layer")) build();
   root.dataset.words = t("layer");
   if (state.selected && (state.selected.layer >= view.layers || state.selected.head >= view.heads)) select(null);
+  tellSet();
   if (state.selected && !pictures.length) buildLarge();
   buildTools();
   point(null);
@@ -110,6 +111,7 @@ function paint() {
   $(".legend .bar").style.background = gradient(shown.both ? "both" : "one");
   $(".legend .top").textContent = state.shared ? common.toFixed(2) : t("each_largest");
   paintLarge();
+  markRow();
 }
 
 // ---------------------------------------------------------------- what each head is worth here
@@ -143,4 +145,5 @@ function tellUsual() {
   }
   root.dataset.usual = usual ? usual.of : "";
   paintStatistics();
+  markRow();
 }

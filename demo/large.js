@@ -43,6 +43,7 @@ function buildLarge() {
   });
   const top = make("div", "top-row"), beside = make("div", "beside");
   top.append(title, as, close);
+  if (!$(".set").hidden) close.before(action(t("in_table"), "to-table", toTable));
   const drawn = make("div", "pictures"), said = make("p", "said");
   said.setAttribute("role", "status");
   said.hidden = state.as !== "arcs";

@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 
 from attnkit.labels import readable
+from attnkit.reference import LEVELS
 from demo.shelf import open_checkpoint, open_reference
 from demo.views import Reading, changes, margins
+
+SPREAD = (0.01, 0.25, 0.5, 0.75, 0.99)  # the quantiles that the page draws of a distribution
 
 
 def packed(reading: Reading) -> dict[str, Any]:
@@ -83,11 +86,21 @@ def over_set(checkpoint: str) -> dict[str, Any] | None:
     return {
         "checkpoint": checkpoint,
         "length": int(known.length),
+        "count": int(known.count),
+        "statistics": known.statistics.tolist(),
+        "quantiles": significant(known.quantiles[..., [int(np.abs(LEVELS - level).argmin()) for level in SPREAD]]),
         "mean_attention": integers(known.mean_attention),
         "sharpest": spelled(known.sharpest, info.task.vocab),
         "flattest": spelled(known.flattest, info.task.vocab),
         "nearest_wrong": spelled(known.nearest_wrong, info.task.vocab),
     }
+
+
+def significant(numbers: np.ndarray) -> Any:
+    """As nested lists, to six digits; JSON has no NaN."""
+    if numbers.ndim:
+        return [significant(part) for part in numbers]
+    return float(f"{numbers:.6g}") if np.isfinite(numbers) else None
 
 
 def spelled(ids: np.ndarray, vocab: list[str]) -> Any:

@@ -16,7 +16,7 @@ from demo.usual import ORDINARY, statistics
 HERE = Path(__file__).parent
 HTML = Environment(loader=FileSystemLoader(HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True)
 # The grid's script, in the order in which its parts run.
-GRID = ("field", "maps", "grid", "tools", "pointing", "arcs", "large", "compare", "link", "start")
+GRID = ("field", "maps", "grid", "tools", "pointing", "arcs", "large", "table", "compare", "link", "start")
 MOST_RANKED = 5  # heads that are listed; the grid has the numbers of all
 
 # The semi-bold that gradio ships has a handful of letters only: the others would come from another font.
@@ -111,6 +111,15 @@ def usual(language: str, reading: views.Reading) -> dict[str, Any]:
         if why
         else "",
     }
+
+
+def over_set(language: str, checkpoint: str) -> dict[str, Any] | None:
+    """What is known of every head over a whole set, with its statistics in words."""
+    known = packing.over_set(checkpoint)
+    if known is None:
+        return None
+    titles = [words.statistic(language, name) for name in known["statistics"]]
+    return known | {"statistics": [{"title": title, "meaning": meaning} for title, meaning in titles]}
 
 
 def problem(sentence: str) -> str:

@@ -129,6 +129,20 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
         "reference.npz 属于另一个模型或版本：不知道通常是什么样。",
     ),
     "unusual": ("unusual here: {statistics}", "在此不寻常：{statistics}"),
+    # --- over the whole set
+    "set_title": (
+        "Every head over all {count} sequences of length {length}",
+        "全部 {count} 个长度为 {length} 的序列上的每个头",
+    ),
+    "set_how": (
+        "Medians over the set. A click on a heading sorts by it and draws its distribution in each head: the line goes "
+        "from the 1st to the 99th percentile, the middle half is thick, the dot is the sequence above.",
+        "集合上的中位数。点击列名按其排序，并画出它在每个头中的分布："
+        "细线从第 1 到第 99 百分位，粗线是中间一半，圆点是上面的序列。",
+    ),
+    "set_head": ("head", "头"),
+    "set_spread": ("distribution: {statistic}", "分布：{statistic}"),
+    "in_table": ("among all heads", "在所有头中"),
     # --- comparing
     "compare": ("Compare", "对照"),
     "pin": ("pin this sequence", "固定此序列"),
