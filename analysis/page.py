@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from analysis.findings import Finding
+from attnkit import plots
 from attnkit.labels import WORDS, number
 
 TEXT_COLUMNS = {"statistic", "group", "group_a", "group_b", "definition", "unit", "defined_on"}
@@ -89,6 +91,15 @@ class Folder:
     @cached_property
     def task(self) -> dict[str, Any]:
         return self.run.get("task") or {}
+
+
+Figures = Callable[[Folder], Iterable[tuple[str, Figure]]]  # the figures of a study by name, from its tables alone
+
+
+def draw(path: Path, figures: Figures) -> None:
+    """Draw what the tables in the folder `path` show, as PNG and SVG, into its `figures`."""
+    for name, figure in figures(Folder(path)):
+        plots.save(figure, path / "figures" / name)
 
 
 def pictures(folder: Folder, figures: Mapping[str, tuple[str, str]]) -> list[Picture]:
