@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy.cluster.hierarchy import linkage
-from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import squareform
 
 from analysis.report import write_report
@@ -26,7 +25,7 @@ from attnkit import cli, plots, similarity_plots
 from attnkit.ablation import Head
 from attnkit.files import staged
 from attnkit.importance import heads_of
-from attnkit.similarity import Similarity, compare
+from attnkit.similarity import Similarity, compare, match
 from attnkit.tables import Z95
 
 
@@ -145,19 +144,12 @@ def map_frame(alike: Similarity, heads: list[Head]) -> pd.DataFrame:
 
 
 def matching_frame(between: pd.DataFrame) -> pd.DataFrame:
-    """`matching`: for each head of the first checkpoint the one of the second that does the same.
-
-    Within each layer the assignment has the least sum of divergences: the heads of a layer can be exchanged without
-    changing the model, those of different layers cannot.
-    """
-    matched = []
-    same_layer = between[between["layer_a"] == between["layer_b"]]
-    for _, layer in same_layer.groupby("layer_a"):
-        costs = layer.pivot(index="head_a", columns="head_b", values="js_divergence")
-        rows, columns = linear_sum_assignment(costs.to_numpy())
-        pairs = set(zip(costs.index[rows], costs.columns[columns], strict=True))
-        matched.append(layer[[pair in pairs for pair in zip(layer["head_a"], layer["head_b"], strict=True)]])
-    table = pd.concat(matched, ignore_index=True)
+    """`matching`: for each head of the first checkpoint the one of the second by `similarity.match`."""
+    first, second = (sorted(set(zip(between[f"layer_{s}"], between[f"head_{s}"], strict=True))) for s in "ab")
+    costs = between.pivot(index=["layer_a", "head_a"], columns=["layer_b", "head_b"], values="js_divergence")
+    pairs = match(costs.loc[first, second].to_numpy(), first, second)
+    rows = between.set_index(["layer_a", "head_a", "layer_b", "head_b"])
+    table = rows.loc[[(*a, *b) for a, b in pairs.items()]].reset_index()
     return table.rename(columns={"layer_a": "layer"}).drop(columns="layer_b")
 
 

@@ -1,5 +1,7 @@
 """The model card: the README.md of a checkpoint folder, for someone who finds the folder alone."""
 
+from collections.abc import Sequence
+
 from attnkit.checkpoint import Checkpoint
 from attnkit.model import TinyTransformer
 
@@ -36,7 +38,7 @@ logits, attentions = model(torch.zeros(1, {length}, dtype=torch.int64))  # atten
 ```
 
 `config.json` holds every setting and result, `history.csv` the loss and accuracy of every epoch,
-`model.safetensors` the weights. None of them can carry code.
+`model.safetensors` the weights{snapshots}. None of them can carry code.
 
 ## Limits
 
@@ -59,4 +61,11 @@ def model_card(info: Checkpoint, model: TinyTransformer, results: str) -> str:
         training=", ".join(f"{name} {value}" for name, value in info.training.items()),
         versions=", ".join(f"{name} {version}" for name, version in info.versions.items()),
         results=results,
+        snapshots=snapshots_in_words(info.snapshots),
     )
+
+
+def snapshots_in_words(steps: Sequence[int]) -> str:
+    if not steps:
+        return ""
+    return f",\n`snapshots/` the weights on the way there, after {', '.join(map(str, steps))} steps"

@@ -1,7 +1,7 @@
 """A checkpoint is a folder of plain files: config.json, model.safetensors, history.csv and README.md.
 
-Nothing in it is ever unpickled. A bare state dict, as the article's script saves it (.pt), opens too, by
-torch's weights-only reader.
+Where training kept snapshots they stand in snapshots/ (see `attnkit.snapshots`). Nothing in it is ever
+unpickled. A bare state dict, as the article's script saves it (.pt), opens too, by torch's weights-only reader.
 """
 
 import csv
@@ -53,6 +53,7 @@ class Checkpoint:
     training: dict[str, Any] = field(default_factory=dict)  # epochs, lr, batch_size, seed, device: a record
     results: dict[str, Any] = field(default_factory=dict)  # accuracies from 0 to 1: a record
     versions: dict[str, str] = field(default_factory=dict)
+    snapshots: list[int] = field(default_factory=list)  # after how many steps the weights were kept
 
     def __post_init__(self) -> None:
         for what, names, number in (
@@ -69,27 +70,46 @@ def save_checkpoint(
     info: Checkpoint,
     history: Sequence[Mapping[str, int | float]],
     card: str,
+    snapshots: Mapping[int, Mapping[str, Tensor]] | None = None,
 ) -> Path:
     """Write the folder, whole or not at all; files of other names in it are left alone.
 
-    `history` has one mapping per epoch, `card` is the text of the model card (README.md). Raises ValueError where
-    the folder cannot be written, or has a file of these names that is no checkpoint's.
+    `history` has one mapping per epoch, `card` is the text of the model card (README.md), `snapshots` the state dict
+    after each of the steps that `info` names; snapshots of an earlier training are removed. Raises ValueError where
+    the folder cannot be written, has a file of these names that is no checkpoint's, or the steps are others.
     """
     folder = check_folder(folder)
-    # Copies, since safetensors refuses tensors that share memory, as tied weights do.
-    weights = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in model.state_dict().items()}
+    files = {snapshot_file(step): weights for step, weights in (snapshots or {}).items()}
+    if sorted(files) != sorted(map(snapshot_file, info.snapshots)):
+        raise ValueError(f"snapshots: got those of steps {sorted(snapshots or {})}, info names {info.snapshots}")
     with staged(folder, last="config.json") as stage:
-        (stage / "model.safetensors").write_bytes(save(weights))
+        for name, weights in {"model.safetensors": model.state_dict(), **files}.items():
+            (stage / name).parent.mkdir(exist_ok=True)
+            (stage / name).write_bytes(save(copied(weights)))
         with open(stage / "history.csv", "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, history[0].keys() if history else ["epoch"], lineterminator="\n")
             writer.writeheader()
             writer.writerows(history)
         (stage / "README.md").write_text(card, encoding="utf-8")
         (stage / "config.json").write_text(json.dumps(asdict(info), indent=2) + "\n", encoding="utf-8")
+    for old in folder.glob(SNAPSHOT_FILES):
+        if old.relative_to(folder).as_posix() not in files:
+            old.unlink()
     return folder
 
 
 FILES = ("model.safetensors", "history.csv", "README.md", "config.json")
+SNAPSHOT_FILES = "snapshots/step_*.safetensors"
+
+
+def snapshot_file(step: int) -> str:
+    """Where in the folder the weights after so many steps stand."""
+    return SNAPSHOT_FILES.replace("*", f"{step:06d}")
+
+
+def copied(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors on the CPU, none sharing memory with another, as tied weights do: safetensors refuses those."""
+    return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in weights.items()}
 
 
 def check_folder(folder: str | Path) -> Path:
@@ -99,6 +119,7 @@ def check_folder(folder: str | Path) -> Path:
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise ValueError(f"{folder}: {there} is not a folder that can be written to")
     taken = [name for name in FILES if (folder / name).exists()]
+    taken += [path.relative_to(folder).as_posix() for path in sorted(folder.glob(SNAPSHOT_FILES))]
     if taken:
         try:
             read_config(folder / "config.json")
@@ -116,11 +137,18 @@ def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> Tin
     """
     path = Path(path)
     info = read_checkpoint(path)
-    weights = read_weights(path / "model.safetensors" if path.is_dir() else path)
+    return load_model(path / "model.safetensors" if path.is_dir() else path, info.model, device, where=path)
+
+
+def load_model(
+    file: Path, config: ModelConfig, device: str | torch.device, *, where: Path | None = None
+) -> TinyTransformer:
+    """Return the model of these sizes with the weights of the file, in eval mode; `where` is what messages name."""
+    weights = read_weights(file)
     weights.pop(POSITIONS, None)
     with torch.random.fork_rng(devices=[]):  # the first, random weights are the model's own affair
-        model = TinyTransformer.from_config(info.model)
-    check_weights(path, model, weights)
+        model = TinyTransformer.from_config(config)
+    check_weights(where or file, model, weights)
     model.load_state_dict(weights)
     return model.to(device).eval()
 

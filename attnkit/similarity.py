@@ -12,8 +12,10 @@ from operator import add
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from attnkit.ablation import Head
 from attnkit.data import Batch
 from attnkit.measures import Block
 from attnkit.model import TinyTransformer
@@ -83,18 +85,47 @@ def compare(first: TinyTransformer, second: TinyTransformer | None, batches: Ite
     that is none (see `reading.checked`), or no sequences at all.
     """
     models = [first] if second is None else [first, second]
+    parts = (compare_batch(calls, batch) for calls, batch in calls_on(batches, models))
+    return reduce(add, parts, next(parts))
+
+
+def change(before: TinyTransformer, after: TinyTransformer, batches: Iterable[Batch]) -> Moments:
+    """How far each head of one model is from the same head of another, as in two snapshots of one training.
+
+    (L·H,): the Jensen–Shannon divergence in bits, as in `compare`, of each head and itself alone. Raises ValueError
+    as `compare` does.
+    """
+    parts = (change_on(calls, batch) for calls, batch in calls_on(batches, [before, after]))
+    return reduce(add, parts, next(parts))
+
+
+def match(divergence: np.ndarray, first: Sequence[Head], second: Sequence[Head]) -> dict[Head, Head]:
+    """For heads of one model those of another that do the same.
+
+    `divergence` (A, E) is that of each of the A heads `first` and the E heads `second`. Within each layer the
+    assignment has the least sum: the heads of a layer can be exchanged without changing the model, those of different
+    layers cannot. Of a layer that is wider in one model some heads stay without another.
+    """
+    found = {}
+    for layer in sorted({layer for layer, _ in first} & {layer for layer, _ in second}):
+        rows, columns = ([i for i, head in enumerate(heads) if head[0] == layer] for heads in (first, second))
+        for a, b in zip(*linear_sum_assignment(divergence[np.ix_(rows, columns)]), strict=True):
+            found[first[rows[a]]] = second[columns[b]]
+    return found
+
+
+def calls_on(
+    batches: Iterable[Batch], models: Sequence[TinyTransformer]
+) -> Iterator[tuple[list[list[AttentionCall]], Batch]]:
+    """What each of the models does on each batch, and that batch, on the device of the first."""
     if any(model.training for model in models):
         raise ValueError("model: is in train mode; call model.eval() first")
-    device = next(first.parameters()).device
-    parts = (compare_batch([calls_of(model, batch) for model in models], batch) for batch in on(device, batches))
-    start = next(parts, None)
-    if start is None:
+    device, nothing = next(models[0].parameters()).device, True
+    for batch in batches:
+        here, nothing = batch.to(device), False
+        yield [calls_of(model, here) for model in models], here
+    if nothing:
         raise ValueError("batches: there are no sequences to compare heads on")
-    return reduce(add, parts, start)
-
-
-def on(device: torch.device, batches: Iterable[Batch]) -> Iterator[Batch]:
-    return (batch.to(device) for batch in batches)
 
 
 @torch.no_grad()
@@ -105,13 +136,28 @@ def calls_of(model: TinyTransformer, batch: Batch) -> list[AttentionCall]:
     return calls
 
 
+def change_on(models: Sequence[Sequence[AttentionCall]], batch: Batch) -> Moments:
+    """(A,): the divergence of each head of one model and the same head of another, on one batch."""
+    blocks = blocks_of(batch.tokens, batch.mask)
+    before, after = models
+    sums = [itself(weights_of(before, block), weights_of(after, block), block) for block in blocks]
+    return per_sequence(sums, blocks)
+
+
+def per_sequence(sums: Sequence[Float[Tensor, "*heads B"]], blocks: Sequence[Block]) -> Moments:
+    """The moments over the sequences of the means over their rows that count; a block's sums are over its rows."""
+    whole = total(list(sums))
+    rows = total([counted(block).sum(dim=-1) for block in blocks]).expand(whole.shape[-1])  # of each sequence
+    values = (whole / rows.clamp(min=1)).movedim(-1, 0).cpu()  # (B, …)
+    defined = (rows > 0).cpu().view(-1, *[1] * (values.ndim - 1)).expand_as(values)
+    return Moments.of(values, defined)
+
+
 def compare_batch(models: Sequence[Sequence[AttentionCall]], batch: Batch) -> Similarity:
     """The calls of one model, or of two, on one batch."""
     blocks = blocks_of(batch.tokens, batch.mask)
-    sums = total([divergences([weights_of(calls, block) for calls in models], block) for block in blocks])
-    rows = total([counted(block).sum(dim=-1) for block in blocks]).expand(len(batch))  # of each sequence
-    values = (sums / rows.clamp(min=1)).movedim(-1, 0).cpu()  # (B, A, E)
-    divergence = Moments.of(values, (rows > 0).cpu()[:, None, None].expand_as(values))
+    sums = [divergences([weights_of(calls, block) for calls in models], block) for block in blocks]
+    divergence = per_sequence(sums, blocks)  # (A, E)
 
     real = torch.ones_like(batch.tokens, dtype=torch.bool) if batch.mask is None else batch.mask
     written = [what_is_written(call)[real] for calls in models for call in calls]  # each (tokens, H, d)
@@ -142,6 +188,12 @@ def divergences(weights: Sequence[Float[Tensor, "_ B R T"]], block: Block) -> Fl
         between = entropy((first[a] + second[start:]) / 2) - (own[0][a] + own[-1][start:]) / 2
         sums[a, start:] = (between.clamp(min=0) * rows).sum(dim=-1)
     return (sums + sums.transpose(0, 1) if same else sums) / math.log(2)
+
+
+def itself(before: Float[Tensor, "A B R T"], after: Float[Tensor, "A B R T"], block: Block) -> Float[Tensor, "A B"]:
+    """The same sum, of each head of one model and the same head of another alone."""
+    between = entropy((before + after) / 2) - (entropy(before) + entropy(after)) / 2
+    return (between.clamp(min=0) * counted(block)).sum(dim=-1) / math.log(2)
 
 
 def entropy(weights: Tensor) -> Tensor:

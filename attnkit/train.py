@@ -18,9 +18,10 @@ from torch.nn.functional import cross_entropy
 
 from attnkit import cli
 from attnkit.card import model_card
-from attnkit.checkpoint import Checkpoint, TaskInfo, check_folder, save_checkpoint, versions
+from attnkit.checkpoint import Checkpoint, TaskInfo, check_folder, copied, save_checkpoint, versions
 from attnkit.data import Batch, DataConfig, task_dataset, task_sets
 from attnkit.model import ModelConfig, TinyTransformer
+from attnkit.snapshots import log_steps
 from attnkit.tasks import MAJORITY, TASKS, Task, get_task, share_seen
 
 ARTICLE_SIZES = {"d_model": 32, "n_heads": 4, "d_ff": 64, "n_layers": 2}
@@ -64,12 +65,13 @@ def train(
     test_set: Batch,
     config: TrainConfig | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
+    on_step: Callable[[int], None] | None = None,
 ) -> list[Epoch]:
     """Train the model, in place and on its device, with Adam on the cross-entropy; it comes back in eval mode.
 
-    `on_epoch` is handed each epoch as it ends. The same model, data and configuration on the same machine give the
-    same weights to the bit. Raises ValueError for sequences or labels that the model does not take, and where the
-    loss is no longer finite.
+    `on_epoch` is handed each epoch as it ends, `on_step` the number of steps taken, from 0 on. The same model, data
+    and configuration on the same machine give the same weights to the bit. Raises ValueError for sequences or labels
+    that the model does not take, and where the loss is no longer finite.
     """
     config = config or TrainConfig()
     device = next(model.parameters()).device
@@ -77,10 +79,14 @@ def train(
     order = torch.Generator().manual_seed(config.seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, fused=True)
     history = []
+    if on_step:
+        on_step(0)
     with threads_for(model, train_set.tokens[: config.batch_size]):
         for number in range(1, config.epochs + 1):
             shuffled = train_set[torch.randperm(len(train_set), generator=order).to(device)]
-            seen = run_epoch(model, optimizer, shuffled.split(config.batch_size))
+            batches = list(shuffled.split(config.batch_size))
+            told = counted(batches, on_step, (number - 1) * len(batches)) if on_step else batches
+            seen = run_epoch(model, optimizer, told)
             trained = mean_scores([score(seen, labels_of(shuffled))])
             epoch = Epoch(number, *trained, *evaluate(model, test_set.split(AT_A_TIME)))
             if not math.isfinite(epoch.train_loss + epoch.test_loss):
@@ -103,6 +109,13 @@ def run_epoch(model: TinyTransformer, optimizer: torch.optim.Optimizer, batches:
         optimizer.step()
         seen.append(logits.detach())
     return torch.cat(seen)
+
+
+def counted(batches: Iterable[Batch], on_step: Callable[[int], None], before: int) -> Iterator[Batch]:
+    """The same batches; when the next one is asked for, the step of the last has been taken."""
+    for step, batch in enumerate(batches, start=before + 1):
+        yield batch
+        on_step(step)
 
 
 @torch.inference_mode()
@@ -180,11 +193,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     record = {**asdict(config), "device": str(device)}
     info = Checkpoint(sizes, TaskInfo.of(task), data, record, versions=versions())
     history: list[Epoch] = []
-    weights = model.state_dict()
+    weights: Mapping[str, Tensor] = model.state_dict()
+    steps = -(-data.n_train // config.batch_size)  # of an epoch
+    wanted = set(log_steps(config.epochs * steps, args.snapshots)) if args.snapshots else set()
+    kept: dict[int, dict[str, Tensor]] = {}
+
+    def on_step(step: int) -> None:
+        if step in wanted:
+            kept[step] = copied(model.state_dict())
 
     def on_epoch(epoch: Epoch) -> None:
         nonlocal history, weights
-        history, weights = [*history, epoch], {name: t.clone() for name, t in model.state_dict().items()}
+        history, weights = [*history, epoch], copied(model.state_dict())
         with bar.external_write_mode(file=sys.stdout):
             print(epoch, flush=True)
         bar.update()
@@ -192,17 +212,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         train_set, test_set = task_sets(task, data)
         with cli.progress(total=config.epochs, unit="epoch") as bar:
-            train(model, train_set, test_set, config, on_epoch)
+            train(model, train_set, test_set, config, on_epoch, on_step if wanted else None)
         results = measure(model, task, data) | {"share_seen": share_seen(test_set.tokens, train_set.tokens)}
         print(*in_words(results), sep="\n")
-        save(out, model, replace(info, results=results), history)
+        save(out, model, replace(info, results=results), history, kept)
         print(f"saved {out}")
     except KeyboardInterrupt as stop:
         if not history:
             raise cli.Interrupted.again(stop, "interrupted before the first epoch ended; nothing was written") from None
         model.load_state_dict(weights)
-        kept = save(out.with_name(out.name + "-interrupted"), model, info, history)
-        raise cli.Interrupted.again(stop, f"interrupted; the model of epoch {len(history)} is in {kept}") from None
+        until = {step: weights for step, weights in kept.items() if step <= len(history) * steps}
+        saved = save(out.with_name(out.name + "-interrupted"), model, info, history, until)
+        raise cli.Interrupted.again(stop, f"interrupted; the model of epoch {len(history)} is in {saved}") from None
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -216,7 +237,15 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="the checkpoint's folder (default: checkpoints/TASK beside this code)",
     )
     cli.add_device(parser)
-    cli.add_flags(parser.add_argument_group("training"), TrainConfig)
+    training = parser.add_argument_group("training")
+    cli.add_flags(training, TrainConfig)
+    training.add_argument(
+        "--snapshots",
+        type=cli.whole_number(2),
+        default=0,
+        metavar="N",
+        help="so many times also keep the weights: before the first step, after the last, at even ratios between",
+    )
     cli.add_flags(parser.add_argument_group("model"), ModelConfig, ARTICLE_SIZES)
     cli.add_flags(parser.add_argument_group("data"), DataConfig)
     return parser.parse_args(argv)
@@ -239,10 +268,14 @@ def enumerable(task: Task, length: int) -> bool:
         return False
 
 
-def save(out: Path, model: TinyTransformer, info: Checkpoint, history: Sequence[Epoch]) -> Path:
+Snapshots = Mapping[int, Mapping[str, Tensor]]  # by how many steps were taken: a state dict
+
+
+def save(out: Path, model: TinyTransformer, info: Checkpoint, history: Sequence[Epoch], snapshots: Snapshots) -> Path:
+    info = replace(info, snapshots=sorted(snapshots))
     results = in_words(info.results) or [f"Training was interrupted: this is the model of epoch {len(history)}."]
     card = model_card(info, model, "\n".join(f"- {line}" for line in results))
-    return save_checkpoint(out, model, info, [asdict(epoch) for epoch in history], card)
+    return save_checkpoint(out, model, info, [asdict(epoch) for epoch in history], card, snapshots)
 
 
 def in_words(results: Mapping[str, int | float]) -> list[str]:

@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import torch
 
 from attnkit import cli, load_checkpoint, train
-from attnkit.checkpoint import read_checkpoint
+from attnkit.checkpoint import read_checkpoint, snapshot_file
 from attnkit.data import Batch, DataConfig, pad, task_sets
 from attnkit.model import ModelConfig
 from attnkit.tasks import MAJORITY
@@ -204,6 +205,40 @@ def test_the_command_prints_its_epochs_and_results_and_keeps_them(tmp_path, caps
     ]
 
 
+def test_snapshots_change_no_bit_of_what_is_learnt(tmp_path):
+    """And they are the weights on the way: of a training that ends there, where an epoch does."""
+    common = ("--epochs", 3, "--batch-size", 7, "--device", "cpu")  # 40 sequences: 6 steps an epoch, the last of 5
+    assert run("--out", tmp_path / "with", "--snapshots", 19, *common) == 0
+    assert run("--out", tmp_path / "without", *common) == 0
+    assert run("--out", tmp_path / "shorter", *common, "--epochs", 2) == 0
+
+    bytes_of = {p: (tmp_path / p).read_bytes() for p in ("with/model.safetensors", "without/model.safetensors")}
+    assert len(set(bytes_of.values())) == 1
+    assert (tmp_path / "with/history.csv").read_bytes() == (tmp_path / "without/history.csv").read_bytes()
+    assert read_checkpoint(tmp_path / "with").snapshots == list(range(19))
+    assert read_checkpoint(tmp_path / "without").snapshots == []
+    kept = [(tmp_path / "with" / snapshot_file(step)).read_bytes() for step in (18, 12, 11)]
+    assert kept[0] == bytes_of["with/model.safetensors"]
+    assert kept[1] == (tmp_path / "shorter/model.safetensors").read_bytes() != kept[2]
+    assert "after 0, 1, 2, 3" in (tmp_path / "with/README.md").read_text()
+    assert "snapshots" not in (tmp_path / "without/README.md").read_text()
+
+
+def test_every_step_is_told_once_and_in_order():
+    steps = []
+    model = new_model(SIZES, 0)
+    fresh = weights_of(model)
+
+    def on_step(step):
+        same = all(torch.equal(tensor, fresh[name]) for name, tensor in weights_of(model).items())
+        assert same == (step == 0)
+        steps.append(step)
+
+    train.train(model, *sets(n_train=9), TrainConfig(epochs=2, batch_size=4), on_step=on_step)
+
+    assert steps == [0, 1, 2, 3, 4, 5, 6]
+
+
 def test_the_share_of_test_sequences_seen_in_training_is_measured(tmp_path, capsys):
     """2,000 of only 32 sequences: all are seen. The same seed for both sets: all are seen."""
     assert run("--out", tmp_path, "--epochs", 1, "--n-train", 2000) == 0
@@ -263,6 +298,7 @@ def test_where_nothing_may_be_written_no_epoch_is_run(tmp_path, capsys):
         (["--n-heads", "3"], "n_heads: d_model 8 is not divisible by 3 heads"),
         (["--lr", "0"], "argument --lr: got '0', allowed is a finite number above 0"),
         (["--lr", "nan"], "argument --lr: got 'nan', allowed is a finite number above 0"),
+        (["--snapshots", "1"], "argument --snapshots: got '1', allowed is a whole number of at least 2"),
         (["--seed", "1.5"], "argument --seed: got '1.5', allowed is a whole number from 0 to 9223372036854775807"),
         (["--epoch", "3"], "unrecognized arguments: --epoch 3"),
         (["--task", "parity"], "argument --task: invalid choice: 'parity'"),
@@ -310,7 +346,7 @@ def test_an_interrupt_keeps_the_finished_epochs_beside_the_old_checkpoint(tmp_pa
     out = tmp_path / "out"
     assert run("--out", out, "--epochs", 1) == 0
     before = {path.name: path.read_bytes() for path in out.iterdir()}
-    process = started(out, 2, "--device", "auto")
+    process = started(out, 2, "--device", "auto", "--snapshots", "400")
 
     process.send_signal(number)
     printed, errors = process.communicate(timeout=30)
@@ -328,7 +364,12 @@ def test_an_interrupt_keeps_the_finished_epochs_beside_the_old_checkpoint(tmp_pa
     test_loss, _ = evaluate(load_checkpoint(kept), [sets()[1]])
     assert test_loss == pytest.approx(float(history[-1]["test_loss"]))  # not of some later step
     assert f"Training was interrupted: this is the model of epoch {epochs}." in (kept / "README.md").read_text()
-    assert json.loads((kept / "config.json").read_text())["results"] == {}
+    record = json.loads((kept / "config.json").read_text())
+    assert record["results"] == {}
+    assert max(record["snapshots"]) <= epochs  # an epoch of 40 sequences is one step of at most 64
+    assert sorted(p.name for p in (kept / "snapshots").iterdir()) == [
+        Path(snapshot_file(step)).name for step in record["snapshots"]
+    ]
 
 
 def test_a_second_interrupt_stops_at_once(tmp_path, started):
