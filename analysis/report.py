@@ -17,7 +17,7 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from analysis import counting_report, faithfulness_report, importance_report, similarity_report
+from analysis import counting_report, faithfulness_report, importance_report, similarity_report, training_report
 from analysis.findings import find
 from analysis.page import Cell, Folder, Section, Table, in_words, kind_of, percent, pictures, right, value_cell
 from attnkit.labels import group_words, meaning, number, words, words_and_unit
@@ -51,7 +51,11 @@ RECORD = {  # what a checkpoint says of itself
     "share_seen": "Test sequences that also stood in training",
 }
 ELSEWHERE = (
-    importance_report.FIGURES | counting_report.FIGURES | similarity_report.FIGURES | faithfulness_report.FIGURES
+    importance_report.FIGURES
+    | counting_report.FIGURES
+    | similarity_report.FIGURES
+    | training_report.FIGURES
+    | faithfulness_report.FIGURES
 )  # figures that other sections show
 SUBSCRIPT = re.compile(r"(?<![A-Za-z])(Σ|p|n|v|x|K|W|max)_(\{[^}]*\}|[A-Za-z0-9]+)")
 
@@ -255,6 +259,7 @@ SECTIONS = [
     importance_report.what_foretells,
     counting_report.how_they_count,
     similarity_report.which_do_the_same,
+    training_report.when_they_learnt,
     faithfulness_report.do_weights_explain,
     dictionary,
     provenance,
