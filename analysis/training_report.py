@@ -107,7 +107,7 @@ def the_answer(curve: pd.DataFrame, record: dict[str, Any]) -> Finding:
     return Finding(
         "The model",
         f"At step {first['step']:.0f} it answers {right(first['accuracy'], int(first['n']))}; at step "
-        f"{best['step']:.0f}{passes}, {right(best['accuracy'], int(best['n']))}, more than at no earlier snapshot. The "
+        f"{best['step']:.0f}{passes}, {right(best['accuracy'], int(best['n']))}, which no earlier snapshot does. The "
         f"loss falls by the largest factor from step {start} to {end}: {number(own['loss'][fall])} to "
         f"{number(own['loss'][fall + 1])} nats.",
     )
@@ -143,10 +143,12 @@ def needed(drops: dict[Head, dict[int, float]]) -> Finding:
             parts.append(f"{name(head)} since step {steps[since]} ({end} at the end)")
         elif any(costs):
             passing.append(head)
-    text = f"Without it at least {percent(NEEDED)} of the answers are lost: "
+    text = f"Without it at least {NEEDED:.0%} of the answers are lost: "
     text += f"{'; '.join(parts)}." if parts else "at the end, no head by itself."
     if passing:
-        text += f" Only for a while, and not at the end: {names(passing)}."
+        steps = list(drops[passing[0]])
+        worst = max(steps, key=lambda step: sum(drops[head][step] for head in passing))
+        text += f" On the way and not at the end, most at step {worst}: {names(passing)}."
     return Finding("Needed since", text)
 
 

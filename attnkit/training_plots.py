@@ -164,7 +164,8 @@ def moving_maps(frame: pd.DataFrame, of_model: pd.DataFrame) -> tuple[Figure, Sh
     layers, columns = sorted({layer for layer, _ in heads}), sorted({head for _, head in heads})
     side = min(1.75, 14 / len(columns))
     figure = new_figure(side * len(columns) + 1.7, side * len(layers) + 2.5, "constrained")
-    above, below = np.ravel(figure.subfigures(2, 1, height_ratios=[side * len(layers) + 0.5, 2.0]))
+    parts = figure.add_gridspec(2, 1, height_ratios=[side * len(layers) + 0.5, 2.0])
+    above, below = figure.add_subfigure(parts[0]), figure.add_subfigure(parts[1])
     panels = above.subplots(len(layers), len(columns), squeeze=False)
     stack, colours, images = arrays(frame), scale(frame), {}
     for (line, place), ax in np.ndenumerate(panels):
