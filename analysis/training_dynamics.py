@@ -40,6 +40,7 @@ from attnkit.snapshots import load_snapshot, snapshots, steps_in_words
 from attnkit.tables import Z95, long_frame
 
 WORTH = ["accuracy_drop", "loss_increase", "gradient_importance"]  # the statistics that tell what a head is worth
+LONGEST_MAP = 64  # tokens; the table of maps grows with their square
 TABLES = ("curve", "changes", "maps")  # beside training_dynamics; and training_average of several checkpoints
 
 
@@ -108,7 +109,7 @@ def check(subjects: list[Subject]) -> list[Training]:
             raise ValueError(f"checkpoint: {subject.checkpoint} has {text}; only the same steps can be averaged")
         matched = dict(zip(heads, heads, strict=True))
         if subject is not first:
-            alike = compare(first.model, subject.model, first.dataset.batches(first.batch_size))
+            alike = compare(first.model, subject.model, first.batches())
             pairs = match(alike.divergence.nan_mean.numpy(), heads, heads)
             matched = {own: of_first for of_first, own in pairs.items()}
         found.append(Training(shown(subject.checkpoint), subject.checkpoint, steps, matched))
@@ -185,12 +186,12 @@ def change_frame(m: Moments, heads: list[Head], start: int, end: int, *, populat
 def maps_frame(stats: HeadStats) -> pd.DataFrame:
     """`training_maps`: the mean weight of each query on each key, and what uniform attention gives.
 
-    Of several lengths it is the one that most sequences have (of two as frequent, the longer); longer ones than 512
-    have no maps, see `meanmaps`.
+    Of several lengths, up to 64, it is the one that most sequences have, or of two as frequent the longer.
     """
-    if not stats.maps:
+    counts = {T: (sums.count, T) for T, sums in stats.maps.items() if T <= LONGEST_MAP}
+    if not counts:
         return pd.DataFrame(columns=["layer", "head", "query", "key", "weight", "uniform"])
-    sums = stats.maps[max(stats.maps, key=lambda T: (stats.maps[T].count, T))]
+    sums = stats.maps[max(counts, key=counts.__getitem__)]
     weights, uniform = sums.mean.numpy(), sums.uniform.expand_as(sums.mean).numpy()
     layer, head, query, key = (axis.ravel().astype(np.int32) for axis in np.indices(weights.shape))
     places = {"layer": layer, "head": head, "query": query, "key": key}

@@ -22,7 +22,7 @@ from attnkit.importance import heads_of
 from attnkit.model import TinyTransformer
 from attnkit.moments import Moments
 from attnkit.observe import AttentionCall
-from attnkit.similarity import Comoments, Similarity, compare, compare_batch
+from attnkit.similarity import Comoments, Similarity, change, compare, compare_batch, match
 
 T = 5
 
@@ -130,6 +130,34 @@ def test_batches_change_nothing(models, cuts, side):
 
     np.testing.assert_allclose(parts.divergence.mean, whole.divergence.mean, rtol=1e-9, atol=1e-15)
     np.testing.assert_allclose(parts.cka, whole.cka, rtol=1e-9)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_the_change_of_a_head_is_its_divergence_from_itself(models, side):
+    """Every head and itself alone: the diagonal of comparing all with all, however the sequences are cut."""
+    import copy
+
+    after = copy.deepcopy(models[0])
+    after.layers[1].attn.W_q.weight.data[5:10] *= -1
+    some = sequences()
+    whole = compare(models[0], after, [pad(some, side)]).divergence
+    found = change(models[0], after, [pad(some[:3], side), pad(some[3:], side)])
+
+    for name in ("count", "mean", "m2"):
+        np.testing.assert_allclose(getattr(found, name), getattr(whole, name).diagonal(), rtol=1e-9, atol=1e-15)
+    assert found.mean.argmax() == 4  # layer 1, head 1
+    assert found.mean[:3].abs().max() == 0  # the layer below does not notice
+    with pytest.raises(ValueError, match=r"^batches: there are no sequences"):
+        change(models[0], after, [])
+
+
+def test_a_matching_has_the_least_sum_in_each_layer():
+    """Greedily, 0.0 would go with 0.0 at 0.1, and 0.1 be left with 0.9; the cheap pairs across layers do not count."""
+    first, second = [(0, 0), (0, 1), (1, 0)], [(0, 0), (0, 1), (1, 0), (1, 1)]
+    costs = np.array([[0.1, 0.2, 0.0, 0.0], [0.2, 0.9, 0.0, 0.0], [0.0, 0.0, 0.5, 0.4]])
+
+    assert match(costs, first, second) == {(0, 0): (0, 1), (0, 1): (0, 0), (1, 0): (1, 1)}
+    assert match(costs.T, second, first) == {(0, 0): (0, 1), (0, 1): (0, 0), (1, 1): (1, 0)}
 
 
 def test_blocks_of_rows_change_nothing(models, monkeypatch):
