@@ -61,8 +61,8 @@ def when_they_learnt(folder: Folder) -> Section | None:
         "change, 1 no key in common. Divided by the doublings of the step (counted from 1), it is the change per "
         "doubling, and a head changes most where that is largest."
         + (
-            " Heads of further trainings are matched with those of the first by their last snapshots; what is said of a "
-            "head is the mean over the trainings, what is said of the model is of the first."
+            " Heads of further trainings are matched with those of the first by their last snapshots; what is said of "
+            "a head is the mean over the trainings, what is said of the model is of the first."
             if several
             else ""
         ),
