@@ -9,18 +9,21 @@ One sequence is one observation: queries of one sequence depend on each other an
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attnkit.data import Batch
+from attnkit.fused import run
 from attnkit.histogram import Histogram
 from attnkit.meanmaps import MapSums
 from attnkit.measures import Measure, applicable
 from attnkit.model import TinyTransformer
-from attnkit.moments import Moments
-from attnkit.reading import Readings, read_batch
+from attnkit.moments import Moments, merge
+from attnkit.reading import Readings, joined, read_batch
+
+TOGETHER = 8  # batches whose readings are summed at a time
 
 
 @dataclass(frozen=True)
@@ -53,18 +56,19 @@ class HeadStats:
     @classmethod
     def of(cls, readings: Readings, measures: dict[str, Measure], longest: int) -> "HeadStats":
         """The statistics of one batch."""
-        bins = Histogram(measures, longest)
-        kinds = torch.stack([readings.labels, readings.predicted], dim=1)
-        cells = {}
-        for label, predicted in sorted(set(map(tuple, kinds.tolist()))):
-            chosen = (kinds == torch.tensor([label, predicted])).all(dim=1).nonzero()[:, 0]
-            values, defined, loss = readings.values[chosen], readings.defined[chosen], readings.loss[chosen]
-            cells[label, predicted] = Cell(
-                Moments.of(values, defined),
-                Moments.of(readings.uniform[chosen], readings.said[chosen]),
-                bins.count(values, defined),
-                Moments.of(loss, ~loss.isnan()),
-            )
+        kind = list(zip(readings.labels.tolist(), readings.predicted.tolist(), strict=True))
+        kinds = sorted(set(kind))
+        cell = torch.tensor([kinds.index(each) for each in kind])
+        values = moments_by(cell, len(kinds), readings.values, readings.defined)
+        uniform = moments_by(cell, len(kinds), readings.uniform[:, None], readings.said[:, None])
+        losses = moments_by(
+            cell, len(kinds), readings.loss[:, None, None, None], ~readings.loss.isnan()[:, None, None, None]
+        )
+        counts = Histogram(measures, longest).count(readings.values, readings.defined, cell, len(kinds))
+        cells = {
+            (label, predicted): Cell(values[c], uniform[c].at(0), counts[c], losses[c].at(0, 0, 0))
+            for c, (label, predicted) in enumerate(kinds)
+        }
         return cls(tuple(measures), longest, cells, readings.maps)
 
     @property
@@ -79,11 +83,17 @@ class HeadStats:
         return HeadStats(self.names, self.longest, merge(self.cells, other.cells), merge(self.maps, other.maps))
 
 
-Value = TypeVar("Value", Cell, MapSums)
-
-
-def merge(a: dict[Any, Value], b: dict[Any, Value]) -> dict[Any, Value]:
-    return {key: a[key] + b[key] if key in a and key in b else (a if key in a else b)[key] for key in sorted({*a, *b})}
+def moments_by(
+    cell: Int[Tensor, "N"], cells: int, values: Float[Tensor, "N L H K"], defined: Bool[Tensor, "N L H K"]
+) -> list[Moments]:
+    """`Moments.of` the values (L, H, K) of every cell: `cell` says to which of `cells` a sequence belongs."""
+    shape = cells, *values.shape[1:]
+    count, mean, m2 = (torch.zeros(shape, dtype=torch.float64) for _ in range(3))
+    low, high = torch.full_like(mean, torch.inf), torch.full_like(mean, -torch.inf)
+    fields = count, mean, m2, low, high
+    given = [t.contiguous().flatten(1, 2) for t in (values, defined)]
+    run("moments", given[0].shape[1], values.numel(), *given, cell, *(t.flatten(1, 2) for t in fields))
+    return [Moments(*of_cell) for of_cell in zip(*fields, strict=True)]
 
 
 def collect(
@@ -100,9 +110,11 @@ def collect(
     """
     measures = applicable(vocab)
     stats = HeadStats(tuple(measures), model.config.max_len)
+    read: list[Readings] = []
     for batch in batches:
-        readings = read_batch(model, batch, measures)
+        read.append(read_batch(model, batch, measures))
         if on_readings:
-            on_readings(readings)
-        stats = stats + HeadStats.of(readings, measures, model.config.max_len)
-    return stats
+            on_readings(read[-1])
+        if len(read) == TOGETHER:
+            stats, read = stats + HeadStats.of(joined(read), measures, model.config.max_len), []
+    return stats + HeadStats.of(joined(read), measures, model.config.max_len) if read else stats

@@ -1,8 +1,10 @@
 """Histograms with fixed edges, so that distributions add up without keeping the values."""
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from attnkit.fused import run
 from attnkit.measures import Measure
 
 BINS = 256
@@ -19,16 +21,15 @@ class Histogram:
         self.log = torch.tensor([m.log for m in measures.values()])
         self.low, self.high = (torch.where(self.log, t.abs().log(), t) for t in (low, high))
 
-    def count(self, values: Tensor, defined: Tensor) -> Tensor:
-        """Counts (…, K, BINS) over the first axis of `values` (N, …, K), where `defined`."""
-        shape = values.shape[1:]
-        if self.log.any():
-            values = torch.where(self.log, values.clamp(min=1e-300).log(), values)
-        bins = ((values - self.low) * (BINS / (self.high - self.low))).long().clamp(0, BINS - 1)
-        places = torch.arange(shape.numel()).reshape(shape) * BINS + bins
-        nowhere = shape.numel() * BINS  # one place more, for what is undefined
-        counts = torch.bincount(torch.where(defined, places, nowhere).flatten(), minlength=nowhere + 1)
-        return counts[:nowhere].reshape(*shape, BINS)
+    def count(
+        self, values: Float[Tensor, "N L H K"], defined: Bool[Tensor, "N L H K"], cell: Int[Tensor, "N"], cells: int
+    ) -> Int[Tensor, "C L H K n"]:
+        """How many values there are in each bin, for every cell: `cell` says in which of `cells` a value counts."""
+        counts = torch.zeros(cells, *values.shape[1:], BINS, dtype=torch.int64)
+        scale = BINS / (self.high - self.low)
+        given = values.flatten(1, 2), defined.flatten(1, 2), cell, self.log, self.low, scale, counts.flatten(1, 2)
+        run("histogram", given[0].shape[1], values.numel(), *given)
+        return counts
 
     def edges(self) -> Tensor:
         """(K, BINS + 1)"""

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from attnkit.fused import as_float, run
 from attnkit.measures import Rows
 
 LONGEST_MAP = 512  # maps are kept up to this length; beyond, T × T sums would fill the memory
@@ -49,19 +50,29 @@ def map_sums(blocks: list[Rows], mask: Tensor | None) -> dict[int, MapSums]:
         if length > LONGEST_MAP:
             continue
         span = slice(start, start + length)
-        parts = [rows.weights64[chosen, :, :, span] for rows in blocks]
-        weights = (torch.cat(parts, dim=2) if len(parts) > 1 else parts[0])[:, :, span]  # (n, H, T, T)
-        squares = torch.linalg.vector_norm(weights, dim=(2, 3)).square().sum(dim=0)
-        part = MapSums(
-            len(weights), weights.sum(dim=0)[None].cpu(), squares[None].cpu(), uniform_map(blocks, chosen, span)
-        )
+        parts = [rows.weights[..., span] for rows in blocks]
+        weights = (torch.cat(parts, dim=2) if len(parts) > 1 else parts[0])[:, :, span]  # (B, H, T, T)
+        weights_sum, squares = sums_of(weights, chosen)
+        uniform = uniform_map(blocks, chosen, span)
+        part = MapSums(len(chosen), weights_sum[None].cpu(), squares[None].cpu(), uniform)
         sums[length] = sums[length] + part if length in sums else part
     return sums
 
 
-def uniform_map(blocks: list[Rows], chosen: Tensor | slice, span: slice) -> Float[Tensor, "1 1 T T"]:
+def sums_of(weights: Float[Tensor, "B H T T"], chosen: Tensor) -> tuple[Float[Tensor, "H T T"], Float[Tensor, "H"]]:
+    """Σ p and Σ p² over some of the sequences, in float64."""
+    if weights.device.type != "cpu":
+        weights = weights[chosen].double()
+        return weights.sum(dim=0), weights.square().sum(dim=(0, 2, 3))
+    _, H, T, _ = weights.shape
+    sums, squares = torch.zeros(H, T, T, dtype=torch.float64), torch.zeros(H, dtype=torch.float64)
+    run("maps", H, len(chosen) * H * T * T, as_float(weights), chosen, sums, squares)
+    return sums, squares
+
+
+def uniform_map(blocks: list[Rows], chosen: Tensor, span: slice) -> Float[Tensor, "1 1 T T"]:
     """What a uniform head shows on sequences that stand in the same columns."""
-    first = int(chosen[0]) if isinstance(chosen, Tensor) and len(blocks[0].block.allowed) > 1 else 0
+    first = int(chosen[0]) if len(blocks[0].block.allowed) > 1 else 0
     parts = [rows.block.allowed[first, :, span] / rows.block.n[first, :, None] for rows in blocks]
     return torch.cat(parts)[span][None, None].cpu()
 
@@ -76,10 +87,10 @@ def layered(maps: list[dict[int, MapSums]]) -> dict[int, MapSums]:
     return stacked
 
 
-def spans(weights: Tensor, mask: Tensor | None) -> Iterator[tuple[Tensor | slice, int, int]]:
+def spans(weights: Tensor, mask: Tensor | None) -> Iterator[tuple[Tensor, int, int]]:
     """The sequences that stand in the same columns: which ones, the first column, and how many."""
     if mask is None:
-        yield slice(None), 0, weights.shape[-1]
+        yield torch.arange(len(weights), device=weights.device), 0, weights.shape[-1]
         return
     places = torch.stack([mask.int().argmax(dim=1), mask.sum(dim=1)], dim=1)
     for place in places.unique(dim=0):

@@ -19,7 +19,6 @@ from functools import cached_property, partial
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 LATER = ("next_weight", "last_weight")  # statistics of keys that a causal query never sees
 SMALL_VOCABULARY = 16  # statistics per token stay readable up to here
@@ -92,27 +91,14 @@ class Block:
         return self.tokens[:, self.rows, None] == self.tokens[:, None, :]
 
     @cached_property
-    def one_hot(self) -> Float[Tensor, "B T V"]:
-        """1 in the column of each key's token."""
-        return one_hot(self.tokens).float()
+    def alike(self) -> Bool[Tensor, "B R T"]:
+        """True where a query may see another copy of its token."""
+        return self.same & self.allowed & (self.i != self.j)
 
     @cached_property
-    def others(self) -> Float[Tensor, "b R T"]:
-        """1 on the keys that a query may see, itself left out."""
-        return (self.allowed & (self.i != self.j)).float()
-
-    def alike_and_unlike(self, weights: Float[Tensor, "_ H R T"]) -> tuple[Tensor, Tensor]:
-        """Sums over the other keys that are copies of the query's token, and over those that are not, (B, H, R)."""
-        one_hot = self.one_hot.to(weights.dtype)
-        others = (weights * self.others.to(weights.dtype)[:, None]).flatten(1, 2)  # (b or B, H·R, T)
-        by_token = (one_hot.transpose(1, 2) @ others.transpose(1, 2)).unflatten(-1, weights.shape[1:3])  # (B, V, H, R)
-        own = one_hot[:, self.rows].transpose(1, 2)[:, :, None]  # (B, V, 1, R)
-        return (by_token * own).sum(dim=1), (by_token * (1 - own)).sum(dim=1)
-
-    @cached_property
-    def n_alike_and_unlike(self) -> tuple[Tensor, Tensor]:
-        """How many such keys there are, (B, 1, R)."""
-        return self.alike_and_unlike(self.others[:, None].double())
+    def unlike(self) -> Bool[Tensor, "B R T"]:
+        """True where a query may see another token than its own."""
+        return self.allowed & ~self.same
 
 
 @dataclass(frozen=True)
@@ -123,11 +109,6 @@ class Rows:
     weights: Float[Tensor, "B H R T"]
     output: Float[Tensor, "B H R d"] | None = None  # Σ_j p_ij v_j
     w_o: Float[Tensor, "H d D"] | None = None  # each head's own slice of the output projection
-
-    @cached_property
-    def weights64(self) -> Float[Tensor, "B H R T"]:
-        """The weights in float64, in which sums over rows and sequences are taken."""
-        return self.weights.double()
 
     @cached_property
     def entropy(self) -> Float[Tensor, "B H R"]:
@@ -193,14 +174,14 @@ def token_weight(block: Block, token: int) -> Linear:
 
 def duplicate_weight(block: Block) -> Linear:
     """Σ p over earlier copies of the query's token, j < i with x_j = x_i"""
-    keys = block.same & (block.j < block.i) & block.allowed
+    keys = block.same & ((block.j < block.i) & block.allowed)
     return keys, keys.any(dim=-1) & block.real
 
 
 def induction_weight(block: Block) -> Linear:
     """Σ p over what followed an earlier copy of the query's token, 1 ≤ j < i with x_{j−1} = x_i"""
     after_copy = block.same.roll(1, dims=-1)  # column j now tells of x_{j−1}
-    keys = after_copy & (block.j >= 1) & (block.j < block.i) & block.allowed
+    keys = after_copy & ((block.j >= 1) & (block.j < block.i) & block.allowed)
     return keys, keys.any(dim=-1) & block.real
 
 
@@ -232,8 +213,9 @@ def effective_keys(rows: Rows) -> Nonlinear:
 
 def selectivity(rows: Rows) -> Nonlinear:
     """ln mean(p_ij over j ≠ i with x_j = x_i) − ln mean(p_ij over x_j ≠ x_i)"""
-    alike, unlike = rows.block.alike_and_unlike(rows.weights)
-    n_alike, n_unlike = (n.log().to(alike.dtype) for n in rows.block.n_alike_and_unlike)
+    block = rows.block
+    alike, unlike = ((rows.weights * keys[:, None]).sum(dim=-1) for keys in (block.alike, block.unlike))
+    n_alike, n_unlike = (keys.sum(dim=-1).to(alike.dtype).log()[:, None] for keys in (block.alike, block.unlike))
     # In logarithms: the quotient of a weight of 1 and one of 1e-40 is no float32.
     value = (alike.log() - n_alike) - (unlike.log() - n_unlike)
     return value, (alike > 0) & (unlike > 0)  # both 0 where there are no such keys, and for padded queries
@@ -243,9 +225,12 @@ def output_norm(rows: Rows) -> Nonlinear:
     """‖Σ_j p_ij v_j W_O^h‖₂, the length of what the head adds to the residual stream (without the bias)"""
     assert rows.output is not None
     assert rows.w_o is not None
-    # ‖o W‖ = ‖o Lᵀ‖ with Wᵀ = Q L: d columns instead of D.
-    triangle = torch.linalg.qr(rows.w_o.transpose(-2, -1).double()).R.to(rows.output.dtype)  # (H, d, d)
-    return torch.linalg.vector_norm(rows.output @ triangle.transpose(-2, -1), dim=-1), rows.block.real
+    return torch.linalg.vector_norm(rows.output @ triangle(rows.w_o).to(rows.output.dtype), dim=-1), rows.block.real
+
+
+def triangle(w_o: Float[Tensor, "H d D"]) -> Float[Tensor, "H d d"]:
+    """Lᵀ, in float64, with W_Oᵀ = Q L: ‖o W_O‖ = ‖o Lᵀ‖, with d columns instead of D."""
+    return torch.linalg.qr(w_o.transpose(-2, -1).double()).R.transpose(-2, -1)
 
 
 # --- the table ---

@@ -4,7 +4,8 @@ One batch, one shard, one worker or a whole data set are the same thing, and add
 operation: Chan, Golub & LeVeque 1983, "Algorithms for computing the sample variance", equation 2.1.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,6 +57,10 @@ class Moments:
         m2 = self.m2 + other.m2 + torch.where(self.count == 0, 0.0, delta.square() * self.count * share)
         return Moments(n, mean, m2, torch.minimum(self.low, other.low), torch.maximum(self.high, other.high))
 
+    def at(self, *index: int) -> "Moments":
+        """Those of some of the quantities."""
+        return Moments(*(getattr(self, field.name)[index] for field in fields(self)))
+
     @property
     def nan_mean(self) -> Tensor:
         return torch.where(self.count > 0, self.mean, torch.nan)
@@ -69,3 +74,8 @@ class Moments:
     def sem(self) -> Tensor:
         """The standard error of the mean, std / √count; NaN below two values."""
         return self.std / self.count.sqrt()
+
+
+def merge(a: dict[Any, Any], b: dict[Any, Any]) -> dict[Any, Any]:
+    """The values of both, added where both have a key; in the order of the keys."""
+    return {key: a[key] + b[key] if key in a and key in b else (a if key in a else b)[key] for key in sorted({*a, *b})}

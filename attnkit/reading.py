@@ -3,8 +3,9 @@
 The sequence value of a statistic is its mean over the rows where it is defined; padded rows never count.
 """
 
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import reduce
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,9 +13,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from attnkit.data import Batch
+from attnkit.fused import OnePass
 from attnkit.meanmaps import MapSums, layered, map_sums
-from attnkit.measures import Block, Measure, Rows
+from attnkit.measures import Block, Measure, Rows, row_values, uniform_values
 from attnkit.model import TinyTransformer
+from attnkit.moments import merge
 from attnkit.observe import AttentionCall, observe
 
 ROWS = 256  # query rows that are read at a time
@@ -34,6 +37,13 @@ class Readings:
     labels: Int[Tensor, "B"]  # NO_LABEL where there is none
     loss: Float[Tensor, "B"]  # cross-entropy in nats, float64; NaN where there is no label
     maps: dict[int, MapSums]  # by sequence length
+
+
+def joined(readings: Sequence[Readings]) -> Readings:
+    """The readings of several batches as those of one."""
+    tensors = (f.name for f in fields(Readings) if f.name != "maps")
+    together = {name: torch.cat([getattr(r, name) for r in readings]) for name in tensors}
+    return Readings(**together, maps=reduce(merge, (r.maps for r in readings)))
 
 
 @torch.no_grad()
@@ -93,26 +103,14 @@ def blocks_of(
 class Reader:
     """Reads the calls of one batch. K statistics, in the order of `measures`.
 
-    What does not depend on the weights is worked out once for all layers. The linear statistics, already averaged
-    over the rows on which they are defined, are the columns of one matrix: a call's maps, flattened, times that
-    matrix reads them all. It equals the plain formulas of `measures.row_values`, which the tests hold it to.
+    On a CPU a fused pass reads those that it knows at once; anywhere else, and for others, each statistic has its
+    plain formula. The tests hold the one to the other.
     """
 
     def __init__(self, measures: dict[str, Measure], blocks: list[Block]):
         self.measures = measures
         self.blocks = blocks
-        self.linear = {name: [m.function(block) for block in self.blocks] for name, m in measures.items() if m.linear}
-        self.n_rows = {  # on how many rows of each sequence it is defined, (b or B,)
-            name: total([defined.sum(dim=-1) for _, defined in parts]) for name, parts in self.linear.items()
-        }
-        # A statistic that weighs the keys of every sequence alike needs its column only once, not once a sequence.
-        alike = [name for name, parts in self.linear.items() if all(len(c) == 1 for c, _ in parts)]
-        own = [name for name in self.linear if name not in alike]
-        self.parts = [names for names in (alike, own) if names]
-        self.others = {name: m for name, m in measures.items() if not m.linear}
-        worked_out = [*chain.from_iterable(self.parts), *self.others]
-        self.order = [worked_out.index(name) for name in measures]  # from the order of work to that of the table
-        self.matrices = [[self.matrix(block, names) for names in self.parts] for block in range(len(self.blocks))]
+        self.one_pass = OnePass(measures) if blocks[0].tokens.device.type == "cpu" else None
 
     def rows(self, call: AttentionCall) -> list[Rows]:
         """The call in blocks of rows. Raises ValueError where a row is no attention: see `checked`."""
@@ -128,57 +126,53 @@ class Reader:
 
     def read(self, blocks: list[Rows]) -> tuple[Float[Tensor, "B H K"], Bool[Tensor, "B H K"]]:
         """Return the values, float64, and where they are defined."""
-        sums: dict[str, list[Tensor]] = {name: [] for name in self.others}
-        counts: dict[str, list[Tensor]] = {name: [] for name in self.others}
-        for rows in blocks:
-            for name, measure in self.others.items():
-                values, defined = measure.function(rows)  # (B, H, R) and (b or B, R), or where heads differ (B, H, R)
-                defined = defined if defined.ndim == 3 else defined[:, None]
-                kept = values if defined.all() else torch.where(defined, values, 0)
-                sums[name].append(kept.sum(dim=-1))
-                counts[name].append(defined.sum(dim=-1))
-        n = [total(parts) for parts in counts.values()]
-        means = [total(parts) / m.clamp(min=1) for parts, m in zip(sums.values(), n, strict=True)]
-        return self.table(self.linear_means([rows.weights64 for rows in blocks]), means, n)
+        return means([self.sums(rows) for rows in blocks])
+
+    def sums(self, rows: Rows) -> tuple[Float[Tensor, "B H K"], Int[Tensor, "B H K"]]:
+        """The sum of every statistic over the rows on which it is defined, and how many these are."""
+        if self.one_pass is None:
+            return plain(self.measures, rows)
+        sums, counts = self.one_pass.read(rows)
+        rest = {name: m for name, m in self.measures.items() if name not in self.one_pass.known}
+        if rest:
+            at = [k for k, name in enumerate(self.measures) if name in rest]
+            sums[..., at], counts[..., at] = plain(rest, rows)
+        return sums, counts
 
     def uniform(self) -> tuple[Float[Tensor, "B 1 K"], Bool[Tensor, "B 1 K"]]:
         """What any head would read on these sequences if it attended uniformly, and where that is said."""
-        weights = [(block.allowed / block.n[..., None])[:, None] for block in self.blocks]  # (b, 1, R, T)
-        real = total([block.real.sum(dim=-1, keepdim=True) for block in self.blocks])  # (b, 1)
-        means, n = [], []
-        for measure in self.others.values():
-            rows = [measure.uniform(block) * block.real for block in self.blocks] if measure.uniform else []
-            means.append(total([r.sum(dim=-1, keepdim=True) for r in rows]) / real if rows else real.double())
-            n.append(real if rows else torch.zeros_like(real))
-        return self.table(self.linear_means(weights), means, n)
+        B, parts = len(self.blocks[0].tokens), []
+        for block in self.blocks:
+            sums = torch.zeros(B, 1, len(self.measures), dtype=torch.float64, device=block.tokens.device)
+            counts = torch.zeros_like(sums, dtype=torch.int64)
+            known: set[str] = set()
+            if self.one_pass is not None:
+                known = {name for name, m in self.one_pass.known.items() if m.linear}
+                sums, counts = self.one_pass.uniform(block)
+            for k, (name, measure) in enumerate(self.measures.items()):
+                if name not in known:
+                    nowhere = torch.zeros_like(block.real)
+                    values, defined = uniform_values(measure, block) or (block.n, nowhere)
+                    sums[:, 0, k] = torch.where(defined, values, 0).sum(dim=-1)
+                    counts[:, 0, k] = defined.sum(dim=-1)
+            parts.append((sums, counts))
+        return means(parts)
 
-    def linear_means(self, weights: list[Float[Tensor, "_ H _ T"]]) -> list[Float[Tensor, "_ H k"]]:
-        """What the linear statistics read, part by part; blocks of rows add up."""
-        parts = zip(*self.matrices, strict=True)
-        return [
-            total([w.flatten(2) @ m.transpose(1, 2) for w, m in zip(weights, matrices, strict=True)])
-            for matrices in parts
-        ]
 
-    def table(self, linear: list[Tensor], means: list[Tensor], n: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """The linear means (b or B, H, k) and the others (b or B, H) with their rows, in the order of the measures."""
-        B = len(self.blocks[0].tokens)
-        H = max(part.shape[1] for part in linear)
-        n_rows = [self.n_rows[name][:, None] for names in self.parts for name in names]
-        values = [*[part.expand(B, H, -1) for part in linear], torch.stack([m.expand(B, H) for m in means], dim=-1)]
-        defined = torch.stack([(m > 0).expand(B, H) for m in (*n_rows, *n)], dim=-1)
-        return torch.cat([v.double() for v in values], dim=-1)[..., self.order], defined[..., self.order]
+def means(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """From the sums of blocks of rows to the means over all rows, and where there are any."""
+    sums, counts = (total(list(of_blocks)) for of_blocks in zip(*parts, strict=True))
+    return sums / counts.clamp(min=1), counts > 0
 
-    def matrix(self, number: int, names: list[str]) -> Float[Tensor, "_ k RT"]:
-        """The linear statistics of one part over one block of rows, each row weighed by its share in the mean."""
-        block = self.blocks[number]
-        b = max(len(self.linear[name][number][0]) for name in names)
-        matrix = torch.empty(b, len(names), *block.allowed.shape[1:], dtype=torch.float64, device=block.tokens.device)
-        for k, name in enumerate(names):
-            c, defined = self.linear[name][number]
-            share = defined.double() / self.n_rows[name].clamp(min=1)[:, None]
-            torch.mul(c, share[..., None], out=matrix[:, k])
-        return matrix.flatten(2)
+
+def plain(measures: dict[str, Measure], rows: Rows) -> tuple[Float[Tensor, "B H K"], Int[Tensor, "B H K"]]:
+    """The sum of every statistic over the rows on which it is defined, by its plain formula, and how many these are."""
+    rows = replace(rows, weights=rows.weights.double())
+    found = [row_values(measure, rows) for measure in measures.values()]
+    shape = rows.weights.shape[:3]
+    sums = [torch.where(defined, values, 0).sum(dim=-1, dtype=torch.float64) for values, defined in found]
+    counts = [defined.expand(shape).sum(dim=-1) for _, defined in found]
+    return torch.stack(sums, dim=-1), torch.stack(counts, dim=-1)
 
 
 def checked(weights: Float[Tensor, "B H R T"], block: Block, layer: int) -> Float[Tensor, "B H R T"]:
@@ -188,7 +182,9 @@ def checked(weights: Float[Tensor, "B H R T"], block: Block, layer: int) -> Floa
         leak = weights.masked_fill(block.allowed[:, None], 0).amax()
         if leak > 0:
             raise ValueError(f"layer {layer}: weight {float(leak):.2g} on keys that the mask hides")
-    off = (weights.sum(dim=-1) - block.real[:, None].to(weights.dtype)).abs().amax()
+    sums = weights @ weights.new_ones(weights.shape[-1])
+    low, high = sums.where(block.real[:, None], 1).aminmax()
+    off = torch.maximum(1 - low, high - 1)
     if not off <= TOLERANCE:  # NaN is not either
         raise ValueError(f"layer {layer}: rows of attention do not sum to 1 (off by {float(off):.2g})")
     return weights

@@ -1,0 +1,406 @@
+"""Loops over weights and values, compiled to machine code at their first use and kept on disk.
+
+Where a batch is read again and again, torch's operations each go through all of it, in memory; here every map is read
+once, while it is in the cache. Only `fused`, `histogram` and `meanmaps` import this, when they first measure.
+"""
+
+import inspect
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+TOGETHER = 1024  # weights of a map that are read at once: as float64 they fill a part of the nearest cache
+LEAST = -1e4  # below every finite logarithm, for ln 0: then 0 ln 0 = 0
+
+# In the order of `fused.KNOWN`.
+ENTROPY, NORMALIZED, MAX, EFFECTIVE, DISTANCE, OFFSET, SELF, PREVIOUS, NEXT = range(9)
+FIRST, LAST, DUPLICATE, INDUCTION, SELECTIVITY, NORM, TOKENS = range(9, 16)
+
+
+def compiled(loops: Callable[..., Any], *, inline: bool = False, no_nan: bool = False) -> Callable[..., Any]:
+    # Sums may be taken in another order, which vector instructions need; NaN and infinity stay what they are.
+    flags = {"reassoc", "contract", "nsz"} | ({"nnan"} if no_nan else set())
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": flags, "forceinline": inline}
+    loops = inspect.unwrap(loops)  # the tests wrap every function, to check shapes
+    try:
+        return njit(cache=True, **options)(loops)
+    except RuntimeError:  # there is no folder to keep it in
+        return njit(**options)(loops)
+
+
+@compiled
+def read(
+    start: int,
+    stop: int,
+    weights: Any,  # (stop - start, H, R, T), those of these sequences alone
+    logs: Any,  # their logarithms
+    output: Any,  # (B, H, R, d)
+    w_o: Any,  # (H, d, r), float64
+    tokens: Any,  # (B, T)
+    position: Any,  # (b, T)
+    allowed: Any,  # (b, R, T)
+    real: Any,  # (b, R), False on padded rows
+    rows_from: int,  # the number of the first row among the T queries
+    known: Any,  # (15 + V), which of the K statistics those above are; −1 for one that is not asked for
+    sums: Any,  # (B, H, K), written: sums over the rows
+    counts: Any,  # (B, H, K), written: on how many rows each is defined
+) -> None:
+    """All statistics of the sequences from `start` to `stop`, each map read while it is in the cache."""
+    _, H, R, T = weights.shape
+    V = len(known) - TOKENS
+    step = max(TOGETHER // T, 1)
+    p, columns, found = np.empty(step * T), np.empty(T), np.empty(TOKENS + V)
+    outputs, projected = np.empty((R, w_o.shape[1])), np.empty((R, w_o.shape[2]))
+    scene = np.zeros((6, R, T))
+    keys, n, seen = np.zeros((5, R), np.int64), np.zeros(TOKENS + V, np.int64), np.zeros(V, np.int64)
+    per_nat, handicap, as_before = np.zeros(R), np.zeros(R), np.zeros(R, np.bool_)
+    selective = known[SELECTIVITY] >= 0
+    for b in range(start, stop):
+        c, m = min(b, len(real) - 1), min(b, len(allowed) - 1)
+        fresh = b == start or len(allowed) > 1
+        survey(
+            tokens[b],
+            position[c],
+            allowed[m],
+            real[c],
+            rows_from,
+            fresh,
+            scene,
+            keys,
+            as_before,
+            seen,
+            n,
+            per_nat,
+            handicap,
+        )
+        alike, unlike = scene[4], scene[5]
+        for h in range(H):
+            found[:] = 0
+            columns[:] = 0
+            n[SELECTIVITY] = 0
+            for first in range(0, R, step):
+                last = min(first + step, R)
+                size = (last - first) * T
+                block, ln = (
+                    weights[b - start, h, first:last].reshape(size),
+                    logs[b - start, h, first:last].reshape(size),
+                )
+                for t in range(size):
+                    p[t] = block[t]
+                part = four(
+                    p[:size],
+                    scene[0, first:last].reshape(size),
+                    scene[1, first:last].reshape(size),
+                    scene[2, first:last].reshape(size),
+                    scene[3, first:last].reshape(size),
+                )
+                found[DISTANCE] += part[0]
+                found[OFFSET] += part[1]
+                found[DUPLICATE] += part[2]
+                found[INDUCTION] += part[3]
+                for i in range(first, last):
+                    if not real[c, i]:
+                        continue
+                    row = p[(i - first) * T : (i - first + 1) * T]
+                    nats = entropic(row, ln[(i - first) * T : (i - first + 1) * T])
+                    found[ENTROPY] -= nats
+                    found[NORMALIZED] -= nats * per_nat[i]
+                    found[MAX] += top(row)
+                    squares, same, different = three(row, alike[i], unlike[i])
+                    if selective and same > 0 and different > 0:
+                        found[SELECTIVITY] += math.log(same / different) - handicap[i]
+                        n[SELECTIVITY] += 1
+                    found[EFFECTIVE] += 1 / squares
+                    for j in range(T):
+                        columns[j] += row[j]
+                    for k in range(5):
+                        if keys[k, i] >= 0:
+                            found[SELF + k] += row[keys[k, i]]
+            if known[NORM] >= 0:
+                outputs[:] = output[b, h]
+                np.dot(outputs, w_o[h], projected)
+                for i in range(R):
+                    if real[c, i]:
+                        found[NORM] += math.sqrt(product(projected[i], projected[i]))
+            for j in range(T):
+                if tokens[b, j] < V:
+                    found[TOKENS + tokens[b, j]] += columns[j]
+            for k in range(TOKENS + V):
+                if known[k] >= 0:
+                    sums[b, h, known[k]], counts[b, h, known[k]] = found[k], n[k]
+
+
+@compiled
+def uniform(
+    start: int,
+    stop: int,
+    tokens: Any,  # the same as in `read`, from here on
+    position: Any,
+    allowed: Any,
+    real: Any,
+    rows_from: int,
+    known: Any,
+    sums: Any,  # (B, 1, K), written for the linear statistics
+    counts: Any,  # (B, 1, K), written
+) -> None:
+    """What `read` would say of a head that attends uniformly to the keys that it may see."""
+    _, R, T = allowed.shape
+    V = len(known) - TOKENS
+    columns, found = np.empty(T), np.empty(TOKENS + V)
+    scene = np.zeros((6, R, T))
+    keys, n, seen = np.zeros((5, R), np.int64), np.zeros(TOKENS + V, np.int64), np.zeros(V, np.int64)
+    per_nat, handicap, as_before = np.zeros(R), np.zeros(R), np.zeros(R, np.bool_)
+    for b in range(start, stop):
+        c, m = min(b, len(real) - 1), min(b, len(allowed) - 1)
+        fresh = b == start or len(allowed) > 1
+        survey(
+            tokens[b],
+            position[c],
+            allowed[m],
+            real[c],
+            rows_from,
+            fresh,
+            scene,
+            keys,
+            as_before,
+            seen,
+            n,
+            per_nat,
+            handicap,
+        )
+        found[:] = 0
+        columns[:] = 0
+        for i in range(R):
+            if not real[c, i]:
+                continue
+            share = 1 / allowed[m, i].sum()
+            part = four(allowed[m, i], scene[0, i], scene[1, i], scene[2, i], scene[3, i])
+            for k, name in enumerate((DISTANCE, OFFSET, DUPLICATE, INDUCTION)):
+                found[name] += part[k] * share
+            for j in range(T):
+                columns[j] += allowed[m, i, j] * share
+            for k in range(5):
+                if keys[k, i] >= 0:
+                    found[SELF + k] += share
+        for j in range(T):
+            if tokens[b, j] < V:
+                found[TOKENS + tokens[b, j]] += columns[j]
+        for k in range(TOKENS + V):
+            if known[k] >= 0:
+                sums[b, 0, known[k]], counts[b, 0, known[k]] = found[k], n[k]
+
+
+@compiled
+def survey(
+    tokens: Any,  # (T,)
+    position: Any,  # (T,)
+    allowed: Any,  # (R, T)
+    real: Any,  # (R,)
+    rows_from: int,
+    fresh: bool,  # whether positions and allowed keys are others than last time
+    scene: Any,  # (6, R, T), written: distance, offset, copies, what followed a copy, keys alike and unlike
+    keys: Any,  # (5, R), written: where the keys of SELF to LAST stand; -1 for none
+    as_before: Any,  # (R,), written: True where a row may see the same keys as the row above
+    seen: Any,  # (V,), room: 1 for the tokens that a row may see
+    n: Any,  # (15 + V), written: on how many rows each statistic is defined
+    per_nat: Any,  # (R,), written: 1 / ln n_i, 0 where that is not defined
+    handicap: Any,  # (R,), written: ln of how many more keys are alike
+) -> None:
+    """What is the same for all heads of a sequence."""
+    R, T = allowed.shape
+    if fresh:
+        end = 0
+        for j in range(T):
+            end = max(end, position[j])
+        keys[:] = -1
+        n[:] = 0
+        for i in range(R):
+            here = position[rows_from + i]
+            wanted = (here, here - 1, here + 1, 0 if here > 0 else -1, end if here < end else -1)
+            others = 0
+            for j in range(T):
+                scene[0, i, j] = abs(here - position[j])
+                scene[1, i, j] = position[j] - here
+                if allowed[i, j]:
+                    others += 1
+                    for k in range(5):
+                        if position[j] == wanted[k]:
+                            keys[k, i] = j
+            as_before[i] = i > 0 and (allowed[i] == allowed[i - 1]).all()
+            per_nat[i] = 1 / math.log(others) if others > 1 else 0.0
+            if real[i]:
+                for k in (ENTROPY, MAX, EFFECTIVE, DISTANCE, OFFSET, SELF, NORM):
+                    n[k] += 1
+                n[NORMALIZED] += others > 1
+                n[PREVIOUS] += here > 0
+                n[FIRST] += here > 0
+                n[NEXT] += here < end
+                n[LAST] += here < end
+    n[DUPLICATE] = n[INDUCTION] = n[SELECTIVITY] = 0
+    n[TOKENS:] = 0
+    for i in range(R):
+        own, here = tokens[rows_from + i], position[rows_from + i]
+        copies = followers = alike = unlike = 0.0
+        for j in range(T):
+            same = tokens[j] == own
+            scene[2, i, j] = allowed[i, j] & same & (position[j] < here)
+            scene[4, i, j] = allowed[i, j] & same & (position[j] != here)
+            scene[5, i, j] = allowed[i, j] & (not same)
+            copies += scene[2, i, j]
+            alike += scene[4, i, j]
+            unlike += scene[5, i, j]
+        scene[3, i, 0] = 0
+        for j in range(1, T):
+            after = (tokens[j - 1] == own) & (position[j] > 0) & (position[j] < here)
+            scene[3, i, j] = allowed[i, j] & after
+            followers += scene[3, i, j]
+        n[DUPLICATE] += copies > 0
+        n[INDUCTION] += followers > 0
+        handicap[i] = math.log(alike / unlike)
+        if not as_before[i]:  # else it sees the same tokens as the row above
+            seen[:] = 0
+            for j in range(T):
+                if allowed[i, j] and tokens[j] < len(seen):
+                    seen[tokens[j]] = 1
+        for t in range(len(seen)):
+            n[TOKENS + t] += seen[t]
+
+
+@partial(compiled, inline=True)
+def four(p: Any, a: Any, b: Any, c: Any, d: Any) -> tuple[float, float, float, float]:
+    A = B = C = D = 0.0
+    for t in range(len(p)):
+        A += p[t] * a[t]
+        B += p[t] * b[t]
+        C += p[t] * c[t]
+        D += p[t] * d[t]
+    return A, B, C, D
+
+
+@partial(compiled, inline=True)
+def three(p: Any, a: Any, b: Any) -> tuple[float, float, float]:
+    squares = A = B = 0.0
+    for t in range(len(p)):
+        squares += p[t] * p[t]
+        A += p[t] * a[t]
+        B += p[t] * b[t]
+    return squares, A, B
+
+
+@partial(compiled, inline=True)
+def entropic(row: Any, ln: Any) -> float:
+    """Σ p ln p."""
+    total = 0.0
+    for t in range(len(row)):
+        total += row[t] * max(ln[t], LEAST)
+    return total
+
+
+@partial(compiled, inline=True, no_nan=True)
+def top(row: Any) -> float:
+    best = 0.0
+    for x in row:
+        best = max(best, x)
+    return best
+
+
+@partial(compiled, inline=True)
+def product(a: Any, b: Any) -> float:
+    total = 0.0
+    for t in range(len(b)):
+        total += a[t] * b[t]
+    return total
+
+
+@compiled
+def maps(
+    start: int,
+    stop: int,
+    weights: Any,  # (B, H, T, T)
+    chosen: Any,  # (n,), the sequences to sum over
+    sums: Any,  # (H, T, T), written: Σ p over the sequences
+    squares: Any,  # (H,), written: Σ p²
+) -> None:
+    """The sums of some sequences' maps, for the heads from `start` to `stop`."""
+    size = sums.shape[1]
+    for h in range(start, stop):
+        for b in chosen:
+            for i in range(size):
+                row, total = weights[b, h, i], sums[h, i]
+                for j in range(size):
+                    total[j] += row[j]
+                squares[h] += square(row)
+
+
+@partial(compiled, inline=True)
+def square(row: Any) -> float:
+    total = 0.0
+    for t in range(len(row)):
+        total += float(row[t]) * float(row[t])
+    return total
+
+
+@compiled
+def histogram(
+    start: int,
+    stop: int,
+    values: Any,  # (N, M, K)
+    defined: Any,  # the same
+    cell: Any,  # (N,), which of C cells each counts for
+    log: Any,  # (K,), True where bins are even in the logarithm
+    low: Any,  # (K,), the first edge
+    scale: Any,  # (K,), bins per unit
+    counts: Any,  # (C, M, K, bins), written
+) -> None:
+    """Count the values, for the heads from `start` to `stop` of M; the first and last bin take what lies beyond."""
+    N, _, K = values.shape
+    bins = counts.shape[-1]
+    for n in range(N):
+        for m in range(start, stop):
+            for k in range(K):
+                if defined[n, m, k]:
+                    x = values[n, m, k]
+                    if log[k]:
+                        x = math.log(max(x, 1e-300))
+                    counts[cell[n], m, k, int(min(max((x - low[k]) * scale[k], 0), bins - 1))] += 1
+
+
+@compiled
+def moments(
+    start: int,
+    stop: int,
+    values: Any,  # (N, M, K)
+    defined: Any,  # the same
+    cell: Any,  # (N,), which of C cells each counts for
+    count: Any,  # (C, M, K), written, as are the others
+    mean: Any,
+    m2: Any,
+    low: Any,
+    high: Any,
+) -> None:
+    """What `Moments.of` says of the values of each cell, for the heads from `start` to `stop` of M."""
+    N, _, K = values.shape
+    for n in range(N):
+        c = cell[n]
+        for m in range(start, stop):
+            for k in range(K):
+                if defined[n, m, k]:
+                    x = values[n, m, k]
+                    count[c, m, k] += 1
+                    mean[c, m, k] += x
+                    low[c, m, k] = min(low[c, m, k], x)
+                    high[c, m, k] = max(high[c, m, k], x)
+    for c in range(len(count)):
+        for m in range(start, stop):
+            for k in range(K):
+                mean[c, m, k] /= max(count[c, m, k], 1)
+    for n in range(N):
+        c = cell[n]
+        for m in range(start, stop):
+            for k in range(K):
+                if defined[n, m, k]:
+                    m2[c, m, k] += (values[n, m, k] - mean[c, m, k]) ** 2

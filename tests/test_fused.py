@@ -1,0 +1,87 @@
+"""The fused pass against the plain formulas, where the small maps of test_measures do not reach."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from attnkit.fused import OnePass, in_parallel
+from attnkit.measures import MEASURES, Block, Rows, applicable, weight
+from attnkit.reading import Reader, blocks_of, plain
+from tests.synthetic import BITS, call_of
+
+
+def random_rows(B, H, T, seed=0):
+    """Random maps (B, H, T, T) in float64, of sequences padded on the left, and the block that they are of."""
+    g = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(0, 2, (B, T), generator=g)
+    lengths = torch.randint(1, T + 1, (B, 1), generator=g)
+    mask = torch.arange(T) >= T - lengths
+    block = Block.of(tokens, mask)
+    scores = torch.randn(B, H, T, T, generator=g, dtype=torch.float64) * 3
+    weights = scores.masked_fill(~block.allowed[:, None], -torch.inf).softmax(dim=-1).nan_to_num(0)
+    call = call_of(weights)
+    return Rows(block, weights, call.output, call.w_o), mask
+
+
+@pytest.fixture
+def three_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("T", [1, 67])
+def test_long_rows_are_read_in_pieces_and_batches_in_parallel_with_the_same_numbers(T, three_threads):
+    """67 · 67 weights are more than are read at a time, and 11 · 3 such maps more than one thread takes."""
+    rows, _ = random_rows(11, 3, T)
+    measures = applicable(BITS)
+
+    sums, counts = OnePass(measures).read(rows)
+    expected, n = plain(measures, rows)
+
+    assert torch.equal(counts, n)
+    torch.testing.assert_close(sums, expected, rtol=1e-10, atol=1e-11)
+
+
+def test_half_precision_is_read_in_float32():
+    """A weight of 1/4 is exact in bfloat16: the entropy is ln 4 as float32 knows it."""
+    block = Block.of(torch.zeros(1, 4, dtype=torch.int64))
+    quarter = torch.full((1, 1, 4, 4), 0.25, dtype=torch.bfloat16)
+
+    sums, _ = OnePass(applicable(BITS)).read(Rows(block, quarter))
+
+    assert float(sums[0, 0, 0]) / 4 == float(torch.tensor(0.25).log() * -1)
+
+
+def test_a_statistic_that_the_pass_does_not_know_is_read_by_its_formula(monkeypatch):
+    """Another function under a known name is another statistic: its own formula must be used."""
+    twice = replace(weight(lambda block: (2.0 * (block.j == block.i), block.real), "all rows"))
+    monkeypatch.setitem(MEASURES, "twice_self", twice)
+    measures = applicable(BITS) | {"self_weight": twice}
+    rows, mask = random_rows(5, 2, 7)
+
+    reader = Reader(measures, blocks_of(rows.block.tokens, mask))
+    values, _ = reader.read([rows])
+
+    names = list(measures)
+    itself = rows.weights.diagonal(dim1=-2, dim2=-1).sum(dim=-1) / rows.block.real.sum(dim=-1)[:, None]
+    for name in ("twice_self", "self_weight"):
+        torch.testing.assert_close(values[..., names.index(name)], 2 * itself, rtol=1e-12, atol=0)
+
+
+def test_work_is_cut_into_parts_that_join_without_gap_or_overlap(three_threads):
+    seen = []
+    in_parallel(lambda start, stop: seen.extend(range(start, stop)), 7, size=1 << 20)
+
+    assert sorted(seen) == list(range(7))
+
+
+def test_what_a_part_raises_reaches_the_caller(three_threads):
+    def fail(start, stop):
+        if stop == 7:
+            raise ValueError("the last part")
+
+    with pytest.raises(ValueError, match="the last part"):
+        in_parallel(fail, 7, size=1 << 20)
