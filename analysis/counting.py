@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,9 +17,11 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
+from analysis.counting_report import figures
+from analysis.page import draw
 from analysis.report import write_report
 from analysis.subject import open_subject, parser, write_json
-from attnkit import cli, counting_plots, plots
+from attnkit import cli
 from attnkit.ablation import of_each_length, own_tokens
 from attnkit.data import Batch
 from attnkit.files import staged
@@ -233,14 +234,9 @@ def main(argv: list[str] | None = None) -> None:
         write_json(folder / "counting.json", record)
         if not (subject.out / "run.json").exists():
             write_json(folder / "run.json", record)
-        draw(folder / "figures", curves, ways)
+        draw(folder, figures)
     print(f"{n:,} sequences in {seconds:.1f} s")
     print(f"report: {write_report(subject.out)}")
-
-
-def draw(folder: Path, curves: pd.DataFrame, ways: pd.DataFrame) -> None:
-    folder.mkdir()
-    plots.save(counting_plots.counting(curves, ways), folder / "counting")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """The section of the report that tells how heads count, read off the tables of `analysis.counting`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from analysis.findings import Finding, at_start, names, share, times
 from analysis.page import Cell, Folder, Section, Table, measured_on, pictures, value_cell
+from attnkit import counting_plots
 from attnkit.counting_plots import WAYS
 
 FIGURES = {
@@ -37,6 +39,12 @@ SENTENCES: dict[str, Callable[[float], str]] = {  # the verdict, and by what rat
 
 def ratio(r: float) -> str:
     return times(max(r, 1 / r))
+
+
+def figures(folder: Folder) -> Iterator[tuple[str, Figure]]:
+    curves, ways = folder.table("counting_curves"), folder.table("counting")
+    if curves is not None and ways is not None:
+        yield "counting", counting_plots.counting(curves, ways)
 
 
 def how_they_count(folder: Folder) -> Section | None:

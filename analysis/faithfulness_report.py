@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from analysis.findings import Finding
-from analysis.page import Cell, Folder, Section, Table, measured_on, pictures, value_cell
+from analysis.page import Cell, Folder, Section, Table, figure_of, measured_on, pictures, value_cell
 from attnkit import faithfulness_plots
 from attnkit.faithfulness import ATTENTION, GRADIENTS
 from attnkit.faithfulness_plots import EFFECTS, NAMES
@@ -34,9 +34,7 @@ def figures(folder: Folder) -> Iterator[tuple[str, Figure]]:
     table = folder.table("faithfulness")
     if table is None:
         return
-    whole = faithfulness_plots.agreement(table).get_figure(root=True)
-    assert whole is not None  # these axes are of a figure of their own
-    yield "faithfulness_all", whole
+    yield "faithfulness_all", figure_of(faithfulness_plots.agreement(table))
     if table["by"].nunique() > 1:
         yield "faithfulness_groups", faithfulness_plots.by_group(table)
 

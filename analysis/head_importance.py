@@ -9,16 +9,17 @@ at a time and one after another, and says which statistic of a head foretells th
 
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
 from scipy import stats
 
+from analysis.importance_report import figures
+from analysis.page import draw
 from analysis.report import write_report
 from analysis.subject import open_subject, parser, write_json
-from attnkit import cli, importance_plots, plots
+from attnkit import cli
 from attnkit.ablation import Head
 from attnkit.files import staged
 from attnkit.headstats import collect
@@ -49,6 +50,7 @@ def main(argv: list[str] | None = None) -> None:
     of_heads = importance_frame(importance, population=population)
     long = long_frame(described, applicable(vocab), classes, population=population)
     tables = {"head_importance": of_heads, "predictors": predictors_frame(long, of_heads)}
+    tables["head_importance_statistics"] = long[long["group"] == "all"]  # what `predictors` ranks the heads by
     if few:
         tables["pairs"] = pairs_frame(importance, pairs_of(model), population=population)
         tables["pruning"] = pruning_frame(importance, order, population=population)
@@ -66,7 +68,7 @@ def main(argv: list[str] | None = None) -> None:
         write_json(folder / "head_importance.json", record)
         if not (subject.out / "run.json").exists():
             write_json(folder / "run.json", record)
-        draw(folder / "figures", tables)
+        draw(folder, figures)
     report = write_report(subject.out)
 
     print(f"{record['sequences']:,} sequences in {seconds:.1f} s")
@@ -209,17 +211,6 @@ DICTIONARY = pd.DataFrame(  # of these rows, as in `tables.dictionary_frame`
     ],
     columns=["statistic", "definition", "unit"],
 ).assign(defined_on="sequences with a label", uniform="none")
-
-
-def draw(folder: Path, tables: dict[str, pd.DataFrame]) -> None:
-    """Every figure, as PNG and SVG."""
-    folder.mkdir()
-    plots.save(importance_plots.importance(tables["head_importance"]), folder / "importance")
-    if len(tables["predictors"]):
-        plots.save(importance_plots.predictors(tables["predictors"]), folder / "predictors")
-    if "pairs" in tables:
-        plots.save(importance_plots.pairs(tables["pairs"]), folder / "pairs")
-        plots.save(importance_plots.pruning(tables["pruning"]), folder / "pruning")
 
 
 if __name__ == "__main__":

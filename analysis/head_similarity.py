@@ -19,9 +19,11 @@ import pandas as pd
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
+from analysis.page import draw
 from analysis.report import write_report
+from analysis.similarity_report import figures
 from analysis.subject import Subject, open_subject, parser, write_json
-from attnkit import cli, plots, similarity_plots
+from attnkit import cli
 from attnkit.ablation import Head
 from attnkit.files import staged
 from attnkit.importance import heads_of
@@ -161,19 +163,7 @@ def write(out: Path, tables: dict[str, pd.DataFrame], record: dict[str, Any]) ->
         write_json(folder / "similarity.json", record)
         if not (out / "run.json").exists():
             write_json(folder / "run.json", record)
-        draw(folder / "figures", tables)
-
-
-def draw(folder: Path, tables: dict[str, pd.DataFrame]) -> None:
-    """Every figure, as PNG and SVG."""
-    folder.mkdir()
-    if "similarity_tree" in tables:
-        figure = similarity_plots.clustered(tables["similarity"], tables["similarity_tree"])
-        plots.save(figure, folder / "similarity_clustered")
-        plots.save(similarity_plots.head_map(tables["similarity_map"]), folder / "similarity_map")
-    if "matching" in tables:
-        figure = similarity_plots.matching(tables["similarity_between"], tables["matching"])
-        plots.save(figure, folder / "similarity_matching")
+        draw(folder, figures)
 
 
 if __name__ == "__main__":

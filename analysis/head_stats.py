@@ -15,9 +15,11 @@ import numpy as np
 import pandas as pd
 
 from analysis.head_importance import DICTIONARY, statistics_rows
+from analysis.head_stats_report import figures
+from analysis.page import draw
 from analysis.report import write_report
 from analysis.subject import Subject, open_subject, parser, write_json
-from attnkit import cli, plots
+from attnkit import cli
 from attnkit.differences import difference_frame
 from attnkit.files import staged
 from attnkit.headstats import HeadStats, collect
@@ -35,7 +37,6 @@ from attnkit.tables import (
 from attnkit.train import new_model
 
 UNIFORM = 0.99  # normalised entropy from which a head is uniform within 1 %
-DISTRIBUTIONS = ("entropy_normalized", "max_weight", "distance", "selectivity")  # drawn; the tables have them all
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -75,7 +76,7 @@ def main(argv: list[str] | None = None) -> None:
             "warnings": warnings,
         }
         write_json(folder / "run.json", record)
-        draw(folder / "figures", tables, stats)
+        draw(folder, figures)
     write_report(subject.out)  # of these tables, and of those that other studies have left there
     store.clear()
 
@@ -141,25 +142,6 @@ def warn(long: pd.DataFrame) -> list[str]:
     if len(flatness) and (flatness > UNIFORM).all():
         return ["Every head is uniform within 1 %, as in a model that was never trained: were the weights loaded?"]
     return []
-
-
-def draw(folder: Path, tables: dict[str, pd.DataFrame], stats: HeadStats) -> None:
-    """Every figure, as PNG and SVG."""
-    folder.mkdir()
-    long, histograms = tables["head_stats_long"], tables["histograms"]
-    known = set(long["statistic"])
-    plots.save(plots.statistic_grid(long), folder / "statistics")
-    for T, sums in stats.maps.items():
-        suffix = "" if len(stats.maps) == 1 else f"_{T}"
-        plots.save(plots.attention_grid(sums.mean.numpy(), uniform=1 / T), folder / f"mean_attention{suffix}")
-    for statistic in known.intersection(DISTRIBUTIONS):
-        plots.save(plots.distribution(histograms, statistic), folder / f"distribution_{statistic}")
-    classes = [group for group in long["group"].unique() if group.startswith("label=")]
-    for statistic in known.intersection(DISTRIBUTIONS):
-        if classes:
-            figure = plots.by_group(long, statistic, groups=classes).get_figure(root=True)
-            assert figure is not None  # these axes are of a figure of their own
-            plots.save(figure, folder / f"by_class_{statistic}")
 
 
 if __name__ == "__main__":

@@ -1,29 +1,15 @@
 """The sections of the report that tell what heads are worth, read off the tables of `analysis.head_importance`."""
 
-from math import exp
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
-from analysis.findings import (
-    FLAT,
-    MARKED,
-    PLACES,
-    SELECTIVE,
-    Finding,
-    Group,
-    Head,
-    at_start,
-    by_group,
-    means,
-    name,
-    names,
-    ratios,
-    share,
-    times,
-)
+from analysis.findings import Finding, at_start, name, names
 from analysis.page import Cell, Folder, Section, Table, measured_on, percent, pictures, value_cell
+from attnkit import importance_plots
 from attnkit.labels import number, words
 
 FIGURES = {  # the beginning of a file's name: a title, and what to see
@@ -52,8 +38,20 @@ FIGURES = {  # the beginning of a file's name: a title, and what to see
     ),
 }
 COSTLY = 0.001  # share of the answers from which a head is said to cost accuracy
-MANY = 16  # heads, up to which each has a sentence of its own; of more, the most costly ones
 ADJUSTED = 0.05  # p from which on a correlation may well be chance
+
+
+def figures(folder: Folder) -> Iterator[tuple[str, Figure]]:
+    drawn = {
+        "head_importance": ("importance", importance_plots.importance),
+        "predictors": ("predictors", importance_plots.predictors),
+        "pairs": ("pairs", importance_plots.pairs),
+        "pruning": ("pruning", importance_plots.pruning),
+    }
+    for table_name, (name_of_figure, draw) in drawn.items():
+        table = folder.table(table_name)
+        if table is not None and len(table):
+            yield name_of_figure, draw(table)
 
 
 def what_is_lost(folder: Folder) -> Section | None:
@@ -76,23 +74,6 @@ def what_is_lost(folder: Folder) -> Section | None:
         pictures=pictures(folder, {kind: FIGURES[kind] for kind in ("importance", "pairs", "pruning")}),
         table=importance_table(table),
     )
-
-
-def one_by_one(folder: Folder) -> Section | None:
-    """A sentence for each head: what it does, and what is lost without it."""
-    table = folder.table("head_importance")
-    if table is None:
-        return None
-    zero = of_method(table, "zero")
-    values = {} if folder.long is None else by_group(folder.long).get("all", {})
-    costly = zero.sort_values(["accuracy_drop", "loss_increase"], ascending=False, kind="stable").index
-    chosen = sorted(costly[:MANY]) if len(costly) <= MANY else list(costly[:MANY])
-    found = [
-        Finding(at_start(head), " ".join(filter(None, [does(values, head), without(zero.loc[head])])))
-        for head in chosen
-    ]
-    text = "" if len(costly) <= MANY else f"The {MANY} most costly of {len(costly)} heads."
-    return Section("one-by-one", "Head by head", text, findings=found)
 
 
 def what_foretells(folder: Folder) -> Section | None:
@@ -249,41 +230,6 @@ def strongest(table: pd.DataFrame) -> Finding:
         f"{words(row['statistic'])} goes most closely with the {EFFECT_WORDS[effect]}: ρ is {number(row['spearman'])}"
         f"{interval}; adjusted for all that were tried, p is {number(p)}{chance}.",
     )
-
-
-# ---------------------------------------------------------------- head by head
-
-
-def does(values: Group, head: Head) -> str:
-    """What a head does, from its statistics; "" where none are known."""
-    flatness = means(values, "entropy_normalized")
-    if head not in flatness:
-        return ""
-    if flatness[head] > FLAT:
-        return "It attends uniformly within 1 %."
-    parts = []
-    of_places = {place: ratios(values, s).get(head, 0.0) for s, place in PLACES.items() if s in values}
-    place = max(of_places, key=lambda p: of_places[p], default=None)
-    if place and of_places[place] >= MARKED:
-        parts.append(f"looks at {place} ({times(of_places[place])} what uniform attention gives)")
-    own = means(values, "selectivity").get(head, 0.0)
-    if abs(own) >= SELECTIVE:
-        verb = "gathers from" if own > 0 else "looks away from"
-        parts.append(f"{verb} tokens like its own (each gets {times(exp(own))} the weight of another)")
-    tokens = {s: ratios(values, s).get(head, 0.0) for s in values if s.startswith("token_weight[")}
-    token = max(tokens, key=lambda s: tokens[s], default=None)
-    if token and tokens[token] >= exp(SELECTIVE):
-        mean, uniform = values[token][head]
-        which = words(token).removeprefix("Weight on ")
-        parts.append(f"leans to {which} ({share(mean)} of its weight, where {share(uniform)} would be uniform)")
-    if not parts:
-        keys = values["effective_keys"][head]
-        parts.append(f"looks nowhere in particular, as if to {number(keys.mean)} of {number(keys.uniform)} keys")
-    return f"It {' and '.join(parts)}."
-
-
-def without(row: pd.Series) -> str:
-    return f"Without it {answers(row)} and {changes(row['loss_increase'])}."
 
 
 # ---------------------------------------------------------------- the table

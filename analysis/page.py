@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.findings import Finding
@@ -67,22 +68,32 @@ class Folder:
         file = path / "run.json"
         if not file.is_file():
             raise FileNotFoundError(f"{path}: has no run.json; `python -m analysis.head_stats --out {path}` makes one")
-        return cls(path, json.loads(file.read_text(encoding="utf-8")))
+        return cls(path, read_json(file))
 
     def table(self, name: str) -> pd.DataFrame | None:
         """Tokens and classes may be called NA or null: only an empty number is a missing one."""
         file = self.path / f"{name}.csv"
         if not file.is_file():
             return None
-        columns = pd.read_csv(file, nrows=0).columns
-        missing = {column: [""] for column in columns if column not in TEXT_COLUMNS}
-        text = {column: str for column in columns if column in TEXT_COLUMNS}
-        return pd.read_csv(file, keep_default_na=False, na_values=missing, dtype=text)
+        try:
+            columns = pd.read_csv(file, nrows=0).columns
+            missing = {column: [""] for column in columns if column not in TEXT_COLUMNS}
+            text = {column: str for column in columns if column in TEXT_COLUMNS}
+            return pd.read_csv(file, keep_default_na=False, na_values=missing, dtype=text)
+        except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError) as error:
+            raise ValueError(f"{file}: is not a table ({str(error).strip()})") from None
 
     def record(self, name: str) -> dict[str, Any]:
         """What one study ran on, as it wrote it down beside its tables."""
-        found: dict[str, Any] = json.loads((self.path / f"{name}.json").read_text(encoding="utf-8"))
-        return found
+        return read_json(self.path / f"{name}.json")
+
+    def maps(self) -> dict[str, np.ndarray]:
+        """The mean maps (layers, heads, T, T) by name; of several lengths there are several."""
+        file = self.path / "mean_attention.npz"
+        if not file.is_file():
+            return {}
+        with np.load(file) as arrays:
+            return dict(arrays)
 
     @cached_property
     def long(self) -> pd.DataFrame | None:
@@ -93,6 +104,16 @@ class Folder:
         return self.run.get("task") or {}
 
 
+def read_json(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file}: is not JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{file}: got {type(found).__name__}, allowed is an object")
+    return found
+
+
 Figures = Callable[[Folder], Iterable[tuple[str, Figure]]]  # the figures of a study by name, from its tables alone
 
 
@@ -100,6 +121,13 @@ def draw(path: Path, figures: Figures) -> None:
     """Draw what the tables in the folder `path` show, as PNG and SVG, into its `figures`."""
     for name, figure in figures(Folder(path)):
         plots.save(figure, path / "figures" / name)
+
+
+def figure_of(ax: Axes) -> Figure:
+    """The figure of axes that have one to themselves."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    return figure
 
 
 def pictures(folder: Folder, figures: Mapping[str, tuple[str, str]]) -> list[Picture]:
@@ -116,8 +144,8 @@ def pictures(folder: Folder, figures: Mapping[str, tuple[str, str]]) -> list[Pic
     return found
 
 
-def kind_of(name: str, figures: Mapping[str, tuple[str, str]]) -> str | None:
-    return next((kind for kind in figures if name.startswith(kind)), None)
+def kind_of(name: str, kinds: Iterable[str]) -> str | None:
+    return next((kind for kind in kinds if name.startswith(kind)), None)
 
 
 def image(path: Path) -> str:

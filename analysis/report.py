@@ -1,62 +1,42 @@
 """Tables and figures of an output folder, told on one page that stands by itself.
 
-    python -m analysis.report reports/majority
+    python -m analysis.report --out reports/majority
+
+redraws every figure from the tables in the folder, and writes the page anew.
 
 A page is a list of sections, and a section is a function of the folder that gives None where what it tells of is
-not there. To add one: write the function, add it to `SECTIONS`. `report.html` lays any section out.
+not there. To add one: write the function, add it to `SECTIONS`, and a function that draws its figures to `FIGURES`.
+`report.html` lays any section out.
 """
 
 import os
 import re
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from analysis import counting_report, faithfulness_report, importance_report, similarity_report, training_report
-from analysis.findings import find
-from analysis.page import Cell, Folder, Section, Table, in_words, kind_of, percent, pictures, right, value_cell
-from attnkit.labels import group_words, meaning, number, words, words_and_unit
+from analysis import (
+    counting_report,
+    faithfulness_report,
+    head_by_head,
+    head_stats_report,
+    importance_report,
+    similarity_report,
+    training_report,
+)
+from analysis.page import Cell, Folder, Section, Table, draw, in_words, kind_of, percent, pictures, right
+from attnkit import cli
+from attnkit.labels import group_words, meaning, words
 
-FIGURES = {  # the beginning of a file's name: a title, and what to see
-    "statistics": (
-        "Every statistic of every head",
-        "Each panel is one statistic, its rows are layers, its columns heads. White is what uniform attention would "
-        "give, red is more, blue is less: coloured cells are heads that do something in particular.",
-    ),
-    "mean_attention": (
-        "The mean map of every head",
-        "Row: the position that looks (query); column: the position looked at (key). White is the weight of uniform "
-        "attention. Stripes and diagonals that remain after averaging come from position; what depends on the "
-        "content averages out.",
-    ),
-    "distribution": (
-        "How sequences differ",
-        "One value for each sequence, a row for each head, every row scaled to its own peak. A narrow peak: the head "
-        "does the same on every sequence. Several peaks: it tells kinds of sequences apart.",
-    ),
-    "by_class": (
-        "Class by class",
-        "Where the marks of one head stand apart, it attends differently when the answer is different. Grey strokes "
-        "are what uniform attention would give on the same sequences.",
-    ),
-}
 RECORD = {  # what a checkpoint says of itself
     "test_accuracy": "Accuracy in its own record: test sequences",
     "exhaustive_accuracy": "Accuracy in its own record: all sequences",
     "share_seen": "Test sequences that also stood in training",
 }
-ELSEWHERE = (
-    importance_report.FIGURES
-    | counting_report.FIGURES
-    | similarity_report.FIGURES
-    | training_report.FIGURES
-    | faithfulness_report.FIGURES
-)  # figures that other sections show
+STUDIES = (head_stats_report, importance_report, counting_report, similarity_report, faithfulness_report)
 SUBSCRIPT = re.compile(r"(?<![A-Za-z])(Σ|p|n|v|x|K|W|max)_(\{[^}]*\}|[A-Za-z0-9]+)")
 
 
@@ -115,69 +95,14 @@ def lead(folder: Folder) -> list[str]:
 # ---------------------------------------------------------------- the sections, in their order
 
 
-def what_stands_out(folder: Folder) -> Section | None:
-    if folder.long is None:
-        return None
-    found = find(folder.long, folder.table("differences"))
-    return Section("findings", "What stands out", findings=found) if found else None
-
-
-def how_to_read(folder: Folder) -> Section | None:
-    if folder.long is None:
-        return None
-    return Section(
-        "reading",
-        "How to read the numbers",
-        "In every layer several heads run side by side. For each token (the query) a head divides a weight of 1 among "
-        "all tokens (the keys), and so says where that token looks. A statistic turns one such row of weights into "
-        "one number; it is averaged over the rows of a sequence, then over sequences, so that every sequence counts "
-        "once. The measure of everything is uniform attention, which looks everywhere alike, about as a "
-        "head does before training. Layers and heads are counted from 0.",
-    )
-
-
-def figures(folder: Folder) -> Section | None:
-    """Files whose names begin alike are one figure; those that no section knows follow, each by itself."""
+def other_figures(folder: Folder) -> Section | None:
+    """Those that no study knows, each by itself."""
+    known = [kind for study in STUDIES for kind in study.FIGURES]
     names = sorted(file.stem for file in (folder.path / "figures").glob("*.png"))
-    others = {name: (in_words(name).capitalize(), "") for name in names if not kind_of(name, FIGURES | ELSEWHERE)}
-    found = pictures(folder, FIGURES | others)
-    return Section("figures", "Figures", pictures=found) if found else None
-
-
-def all_heads(folder: Folder) -> Section | None:
-    """One row per head, each statistic's mean over all sequences; coloured as the heat maps are."""
-    if folder.long is None:
-        return None
-    rows = folder.long[folder.long["group"] == "all"]
-    statistics = list(rows["statistic"].unique())
-    mean = rows.pivot(index=["layer", "head"], columns="statistic", values="mean")[statistics]
-    uniform = rows.groupby("statistic")["uniform"].mean()[statistics].to_numpy()
-    departure = mean.to_numpy() - uniform
-    reach = np.maximum(np.nanmax(abs(departure), axis=0, initial=1e-3), np.nan_to_num(0.1 * abs(uniform)))
-    body = [
-        [Cell(str(layer), layer), Cell(str(head), head), *map(value_cell, values, tints)]
-        for (layer, head), values, tints in zip(mean.index.tolist(), mean.to_numpy(), departure / reach, strict=True)
-    ]
-    references = [("uniform", known(uniform))]
-    if "untrained" in rows:
-        references.append(("untrained", known(rows.groupby("statistic")["untrained"].mean()[statistics])))
-    dictionary = folder.table("dictionary")
-    definitions = (
-        {} if dictionary is None else dict(zip(dictionary["statistic"], dictionary["definition"], strict=True))
-    )
-    columns = [("Layer", ""), ("Head", "")] + [(words_and_unit(s), definitions.get(s, "")) for s in statistics]
-    return Section(
-        "heads",
-        "Every head",
-        "Means over all sequences. Press a heading to sort by it. Red cells are above uniform attention, blue ones "
-        "below; the rows in grey are what uniform attention gives"
-        + (" and the mean over the heads of a model with fresh weights." if len(references) > 1 else "."),
-        table=Table("Mean of every statistic, by head", columns, body, 2, references, sortable=True),
-    )
-
-
-def known(values: Iterable[float]) -> list[str]:
-    return [number(value) if np.isfinite(value) else "" for value in values]
+    text = "No study of this project drew this figure; it is shown as it stands in the folder."
+    others = {name: (in_words(name).capitalize(), text) for name in names if not kind_of(name, known)}
+    found = pictures(folder, others)
+    return Section("others", "Other figures", pictures=found) if found else None
 
 
 def dictionary(folder: Folder) -> Section | None:
@@ -250,23 +175,34 @@ def groups(folder: Folder) -> str | None:
 
 
 SECTIONS = [
-    what_stands_out,
-    how_to_read,
-    figures,
-    all_heads,
+    head_stats_report.what_stands_out,
+    head_stats_report.how_to_read,
+    head_stats_report.pictures_of_heads,
+    head_stats_report.all_heads,
     importance_report.what_is_lost,
-    importance_report.one_by_one,
+    head_by_head.one_by_one,
     importance_report.what_foretells,
     counting_report.how_they_count,
     similarity_report.which_do_the_same,
     training_report.when_they_learnt,
     faithfulness_report.do_weights_explain,
+    other_figures,
     dictionary,
     provenance,
 ]
 
 
+def main(argv: list[str] | None = None) -> None:
+    p = cli.parser("analysis.report", "Redraw the figures of an output folder from its tables, and write its page anew")
+    p.add_argument(
+        "--out", type=Path, default=cli.PROJECT / "reports" / cli.CHECKPOINT.name, help="the folder of the tables"
+    )
+    out = p.parse_args(argv).out
+    Folder.open(out)  # before anything is drawn
+    for study in STUDIES:
+        draw(out, study.figures)
+    print(f"report: {write_report(out)}")
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: python -m analysis.report FOLDER")
-    print(write_report(Path(sys.argv[1])))
+    sys.exit(cli.run(main))

@@ -1,9 +1,13 @@
 """The section of the report that tells which heads do the same, read off the tables of `analysis.head_similarity`."""
 
+from collections.abc import Iterator
+
 import pandas as pd
+from matplotlib.figure import Figure
 
 from analysis.findings import Finding, Head, at_start, name
 from analysis.page import Cell, Folder, Section, Table, measured_on, pictures, value_cell
+from attnkit import similarity_plots
 from attnkit.labels import number
 
 FIGURES = {
@@ -26,6 +30,16 @@ FIGURES = {
     ),
 }
 MOST_ROWS = 200  # pairs that the page lists; similarity.csv has all
+
+
+def figures(folder: Folder) -> Iterator[tuple[str, Figure]]:
+    table, tree, places = (folder.table(f"similarity{part}") for part in ("", "_tree", "_map"))
+    if table is not None and tree is not None and places is not None:
+        yield "similarity_clustered", similarity_plots.clustered(table, tree)
+        yield "similarity_map", similarity_plots.head_map(places)
+    between, matched = folder.table("similarity_between"), folder.table("matching")
+    if between is not None and matched is not None:
+        yield "similarity_matching", similarity_plots.matching(between, matched)
 
 
 def which_do_the_same(folder: Folder) -> Section | None:

@@ -242,7 +242,7 @@ def undrawn(monkeypatch):
         monkeypatch.setattr(module, "draw", lambda *_: None)
 
 
-TABLES = ["head_importance.csv", "pairs.csv", "pruning.csv", "predictors.csv"]
+TABLES = ["head_importance.csv", "head_importance_statistics.csv", "pairs.csv", "pruning.csv", "predictors.csv"]
 
 
 @pytest.fixture(scope="module")
