@@ -20,8 +20,8 @@ test: .venv/dev.stamp ## run the whole test suite
 train: .venv/run.stamp ## train the majority classifier into checkpoints/majority
 	$(PY) -m attnkit.train --out "$(CHECKPOINT)"
 
-report: .venv/run.stamp ## measure every head over all 65,536 sequences; the page is reports/majority/report.html
-	$(PY) -m analysis.head_stats --checkpoint "$(CHECKPOINT)" --split exhaustive
+report: .venv/run.stamp ## run every study of the checkpoint; the page is reports/majority/report.html
+	$(PY) -m analysis.all_studies --checkpoint "$(CHECKPOINT)"
 
 bench: .venv/dev.stamp ## side-by-side speed measurements
 	$(PY) -m benchmarks

@@ -9,6 +9,8 @@ at a time and one after another, and says which statistic of a head foretells th
 
 import sys
 import time
+from functools import cache
+from itertools import permutations
 
 import numpy as np
 import pandas as pd
@@ -29,7 +31,8 @@ from attnkit.moments import Moments
 from attnkit.tables import Z95, long_frame
 
 FEW = 32  # heads up to which every pair is tried and all are pruned one by one: the work grows with their square
-PERMUTATIONS = 9999
+EXACT = 8  # heads up to which a permutation test goes through all orders, of which there are then 40,320
+PERMUTATIONS = 9999  # random ones of more
 CORRELATION = ["spearman", "spearman_ci_low", "spearman_ci_high", "p"]
 LEAST = 4  # heads, from which on a rank correlation has an interval
 
@@ -175,12 +178,20 @@ def rank_correlation(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float,
     """Spearman's ρ, the ends of its 95 % interval (NaN below 4 heads, or where ρ is 1 or −1), and p by permutation."""
     a, b = (unit(stats.rankdata(values)) for values in (x, y))
     rho = float(np.clip(a @ b, -1, 1))
-    shuffled = np.random.default_rng(0).permuted(np.tile(b, (PERMUTATIONS, 1)), axis=1) @ a
-    p = (1 + np.count_nonzero(np.abs(shuffled) >= abs(rho) - 1e-12)) / (1 + PERMUTATIONS)
+    p = float(np.mean(np.abs(b[orders(len(b))] @ a) >= abs(rho) - 1e-12))
     if len(x) < LEAST or abs(rho) > 1 - 1e-12:
         return rho, np.nan, np.nan, p
     half = Z95 * np.sqrt((1 + rho**2 / 2) / (len(x) - 3))
     return rho, float(np.tanh(np.arctanh(rho) - half)), float(np.tanh(np.arctanh(rho) + half)), p
+
+
+@cache
+def orders(n: int) -> np.ndarray:
+    """(orders, n): all of n things, or of many the one that is and so many at random."""
+    if n <= EXACT:
+        return np.array(list(permutations(range(n))))
+    first = np.arange(n)
+    return np.vstack([first, np.random.default_rng(0).permuted(np.tile(first, (PERMUTATIONS, 1)), axis=1)])
 
 
 def unit(values: np.ndarray) -> np.ndarray:

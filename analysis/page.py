@@ -44,6 +44,10 @@ class Table:
     references: Sequence[tuple[str, Sequence[str]]] = ()  # rows that stay on top, each with a name
     sortable: bool = False
 
+    @property
+    def has_numbers(self) -> bool:
+        return any(cell.value is not None for row in self.rows for cell in row)
+
 
 @dataclass(frozen=True)
 class Section:

@@ -129,7 +129,7 @@ def dictionary(folder: Folder) -> Section | None:
         "What each number means",
         "p_ij is the attention weight of query i on key j. The query sees n_i keys, the set K_i, of T tokens; x_j is "
         "the token at position j, counted from 0. Logarithms are natural.",
-        table=Table("The data dictionary", [(heading, "") for heading in headings], body, headings=1),
+        table=Table("The data dictionary", [(heading, "") for heading in headings], body, headings=1, sortable=True),
     )
 
 

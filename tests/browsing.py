@@ -1,5 +1,6 @@
 """The page in a real Chromium: one server and one browser for all tests, and what they do on a page."""
 
+import os
 import re
 
 import pytest
@@ -23,6 +24,17 @@ def site(tmp_path_factory):
 def address(site, tmp_path_factory):
     with serve(site, tmp_path_factory.mktemp("log") / "app.log") as address:
         yield address
+
+
+@pytest.fixture
+def browser():
+    """A Chromium for pages that need no server."""
+    if not CHROMIUM and not os.environ.get("CI"):
+        pytest.skip("no chromium on this machine")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGS)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="module")  # a browser that outlived its module would be in the way of another's

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 from itertools import combinations
 
 import numpy as np
@@ -203,7 +204,16 @@ def test_a_perfect_order_has_no_interval_but_a_small_p():
     rho, low, high, p = rank_correlation(np.arange(8.0), np.arange(8.0) ** 3)
     assert rho == pytest.approx(1)
     assert np.isnan([low, high]).all()
-    assert p < 0.001  # 2 of 8! orders are as extreme
+    assert p == pytest.approx(2 / math.factorial(8))  # of all orders this one and its reverse are as extreme
+
+
+def test_as_strong_a_correlation_of_so_few_heads_has_the_same_p():
+    """All orders are tried: which ranks the two have, and which is turned round, makes no difference."""
+    x, y = np.array([1.0, 2, 3, 4, 5]), np.array([2.0, 1, 4, 3, 5])
+    first, turned, swapped = (rank_correlation(*pair) for pair in ((x, y), (-x, y), (y, x)))
+
+    assert first[0] == pytest.approx(-turned[0])
+    assert first[3] == turned[3] == swapped[3]
 
 
 def test_predictors_leave_out_what_says_nothing():

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import re
 import shutil
 from html.parser import HTMLParser
@@ -16,7 +15,6 @@ from matplotlib.figure import Figure
 from analysis.report import Folder, percent, right, write_report
 from attnkit import plots
 from attnkit.labels import number
-from tests.serving import CHROMIUM, CHROMIUM_ARGS
 
 L, H, T = 2, 3, 5
 NAME, CLASSES = "<b>x & co", ["NA", "<i>no</i>"]
@@ -268,18 +266,6 @@ def test_one_wrong_answer_is_never_rounded_away(accuracy, n, words):
 @pytest.mark.parametrize(("share", "text"), [(0.0, "0 %"), (1.0, "100 %"), (0.032, "3.2 %"), (1e-5, "0.001 %")])
 def test_shares_are_not_rounded_to_all_or_nothing(share, text):
     assert percent(share).replace("\N{NO-BREAK SPACE}", " ") == text
-
-
-@pytest.fixture
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    if not CHROMIUM and not os.environ.get("CI"):
-        pytest.skip("no chromium on this machine")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGS)
-        yield browser
-        browser.close()
 
 
 @pytest.mark.browser
