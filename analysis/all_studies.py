@@ -15,13 +15,14 @@ from pathlib import Path
 from analysis.report import write_report
 from attnkit import cli
 
-FIRST = ("head_stats", "--split", "exhaustive")  # alone: its run.json is what the page is of
+FIRST = ("head_stats", "--split", "exhaustive", "--with-importance")  # alone: its run.json is what the page is of
 AFTER = (  # two at a time, the longest first
     ("head_importance", "--split", "test"),
     ("head_similarity", "--split", "exhaustive"),
     ("counting", "--split", "exhaustive"),
     ("faithfulness", "--split", "test"),
 )
+OF_SNAPSHOTS = ("training_dynamics", "--split", "test")  # where the training has kept some
 AT_ONCE = 2
 
 
@@ -33,12 +34,13 @@ def main(argv: list[str] | None = None) -> None:
     args = p.parse_args(argv)
     out = args.out or cli.PROJECT / "reports" / args.checkpoint.resolve().stem
     common = ["--checkpoint", str(args.checkpoint), "--out", str(out), "--device", args.device]
+    after = [OF_SNAPSHOTS, *AFTER] if (args.checkpoint / "snapshots").is_dir() else [*AFTER]
     started = time.perf_counter()
     run([*FIRST, *common])
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(run, ([*study, *common] for study in AFTER)))
+        list(pool.map(run, ([*study, *common] for study in after)))
     page = write_report(out)  # once more, now that nobody else writes there
-    print(f"{1 + len(AFTER)} studies in {time.perf_counter() - started:.0f} s")
+    print(f"{1 + len(after)} studies in {time.perf_counter() - started:.0f} s")
     print(f"report: {page}")
 
 

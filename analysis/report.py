@@ -36,6 +36,7 @@ RECORD = {  # what a checkpoint says of itself
     "exhaustive_accuracy": "Accuracy in its own record: all sequences",
     "share_seen": "Test sequences that also stood in training",
 }
+# The figures of training are not drawn again: one of them moves.
 STUDIES = (head_stats_report, importance_report, counting_report, similarity_report, faithfulness_report)
 SUBSCRIPT = re.compile(r"(?<![A-Za-z])(Σ|p|n|v|x|K|W|max)_(\{[^}]*\}|[A-Za-z0-9]+)")
 
@@ -97,7 +98,7 @@ def lead(folder: Folder) -> list[str]:
 
 def other_figures(folder: Folder) -> Section | None:
     """Those that no study knows, each by itself."""
-    known = [kind for study in STUDIES for kind in study.FIGURES]
+    known = [kind for study in (*STUDIES, training_report) for kind in study.FIGURES]
     names = sorted(file.stem for file in (folder.path / "figures").glob("*.png"))
     text = "No study of this project drew this figure; it is shown as it stands in the folder."
     others = {name: (in_words(name).capitalize(), text) for name in names if not kind_of(name, known)}
@@ -198,7 +199,9 @@ def main(argv: list[str] | None = None) -> None:
         "--out", type=Path, default=cli.PROJECT / "reports" / cli.CHECKPOINT.name, help="the folder of the tables"
     )
     out = p.parse_args(argv).out
-    Folder.open(out)  # before anything is drawn
+    folder = Folder.open(out)
+    for table in out.glob("*.csv"):
+        folder.table(table.stem)  # what cannot be read is told before anything is drawn
     for study in STUDIES:
         draw(out, study.figures)
     print(f"report: {write_report(out)}")
