@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 import torch
 
 from attnkit.cli import progress, run
-from benchmarks import Row, long, seeds, statistics, training
+from benchmarks import Row, demo, long, seeds, statistics, training
 
-MEASUREMENTS: list[Callable[[], Iterable[Row]]] = [statistics.rows, training.rows, long.rows, seeds.rows]
+MEASUREMENTS: list[Callable[[], Iterable[Row]]] = [statistics.rows, training.rows, long.rows, seeds.rows, demo.rows]
 
 
 def main() -> None:

@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import wraps
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,9 @@ os.environ["DEMO_PORT"] = os.environ.pop("GRADIO_SERVER_PORT", "7860")  # gradio
 import gradio as gr
 import torch
 
-from demo import figures, packing, parts, samples, views, words
-from demo.shelf import FIRST_CHOICE, open_checkpoint, shelf
+from demo import api, figures, packing, parts, samples, views, words
+from demo.packing import wire
+from demo.shelf import open_checkpoint, shelf
 from demo.words import say
 
 
@@ -75,7 +75,7 @@ def page_event(view: Callable[[gr.EventData, Asked], Any]) -> Callable[..., Any]
 def show(asked: Asked) -> tuple[Any, ...]:
     """The answer, the grid and the cells."""
     reading = asked.read()
-    return parts.answer(asked.language, reading), packing.packed(reading), packing.cells(reading)
+    return parts.answer(asked.language, reading), wire(packing.packed(reading)), wire(packing.cells(reading))
 
 
 def answer(asked: Asked) -> tuple[Any, ...]:
@@ -90,25 +90,31 @@ def answer(asked: Asked) -> tuple[Any, ...]:
 
 
 def effects(event: gr.EventData, asked: Asked) -> tuple[Any, ...]:
-    """What single changes would do to what the grid has drawn, and what of it is usual."""
+    """What single changes would do to what the grid has drawn, and what of it is usual.
+
+    The grid waits for the answer to its question, which has a number, before it asks the next.
+    """
     try:
         reading = views.read(event.checkpoint, event.sequence, event.off, event.replacement)
     except ValueError:  # the event that this one follows has told
-        return gr.skip(), gr.skip(), gr.skip()
+        return gr.HTML(effects=wire({"of": "", "number": event.number})), gr.skip(), gr.skip()
     heads, tokens = packing.effects(reading)
     usual = parts.usual(asked.language, reading)
-    return gr.HTML(effects=heads, usual=usual), gr.HTML(flips=tokens), parts.ranks(asked.language, heads, reading.off)
+    return (
+        gr.HTML(effects=wire(heads | {"number": event.number}), usual=wire(usual)),
+        gr.HTML(flips=wire(tokens)),
+        parts.ranks(asked.language, heads, reading.off),
+    )
 
 
 def compare(event: gr.EventData, asked: Asked) -> Any:
     """Another reading, to stand beside what the grid has drawn; or why there is none."""
     try:
-        return gr.HTML(
-            beside=packing.packed(views.read(event.checkpoint, event.sequence, event.off, event.replacement))
-        )
+        found = packing.packed(views.read(event.checkpoint, event.sequence, event.off, event.replacement))
     except ValueError as error:
         refused = words.sentence(asked.language, error)
-        return gr.HTML(beside={"checkpoint": event.checkpoint, "sequence": event.sequence, "refused": refused})
+        found = {"checkpoint": event.checkpoint, "sequence": event.sequence, "refused": refused}
+    return gr.HTML(beside=wire(found))
 
 
 def ablate(event: gr.EventData, asked: Asked) -> tuple[Any, ...]:
@@ -144,9 +150,12 @@ def choose(asked: Asked) -> tuple[Any, ...]:
         off,
         verdict,
         gr.HTML(
-            value=grid, over_set=parts.over_set(asked.language, asked.checkpoint), words=texts, checkpoints=shelf()[0]
+            value=grid,
+            over_set=wire(parts.over_set(asked.language, asked.checkpoint)),
+            words=wire(texts),
+            checkpoints=wire(shelf()[0]),
         ),
-        gr.HTML(value=cells, words=texts),
+        gr.HTML(value=cells, words=wire(texts)),
     )
 
 
@@ -206,37 +215,6 @@ def draw_lot(asked: Asked) -> str:
     return samples.random_sequence(asked.checkpoint)
 
 
-# ---------------------------------------------------------------- the API
-
-
-def endpoint(view: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(view)
-    def telling(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return view(*args, **kwargs)
-        except ValueError as error:
-            raise gr.Error(str(error), print_exception=False) from None
-
-    return telling
-
-
-def classify(sequence: str, checkpoint: str = FIRST_CHOICE) -> views.Verdict:
-    """Classify one sequence: its class, the probability of each class, the margin, and the counts behind it."""
-    return views.verdict(views.read(checkpoint, sequence))
-
-
-def attention(sequence: str, checkpoint: str = FIRST_CHOICE) -> views.Maps:
-    """Every head's attention on one sequence: weights[layer][head][query][key]; the weights of a query sum to 1."""
-    return views.maps(views.read(checkpoint, sequence))
-
-
-def ablated(
-    sequence: str, heads: list[list[int]], replacement: str = "zero", checkpoint: str = FIRST_CHOICE
-) -> views.Ablation:
-    """Switch heads off, [[layer, head], …]: the answer before and after, and what each single head is worth then."""
-    return views.ablation(views.read(checkpoint, sequence, heads, replacement))
-
-
 # ---------------------------------------------------------------- the page
 
 
@@ -274,11 +252,12 @@ def build() -> gr.Blocks:
         blocks.load(open_page, None, [everything, checkpoint, replacement, *chosen, *spoken], **quiet)
         language.input(page(translate), asked, [*chosen, *spoken], **quiet)
         checkpoint.input(page(choose), asked, chosen, **quiet)
-        # While one types, what comes in between may be dropped.
-        sequence.change(page(answer), asked, [problem, *shown], trigger_mode="always_last", **quiet)
+        # While one types, what comes in between may be dropped. An edit takes milliseconds and each page has one on its
+        # way at most: it does not wait in the queue behind files and rankings, nor pay for the queue's three requests.
+        sequence.change(page(answer), asked, [problem, *shown], trigger_mode="always_last", queue=False, **quiet)
         grid.ablate(page_event(ablate), asked, [off, replacement, *shown], **quiet)
         # What single changes would do takes longer: it follows the grid, so that typing never waits for it.
-        grid.redraw(page_event(effects), asked, [grid, cells, ranks], trigger_mode="always_last", **quiet)
+        grid.redraw(page_event(effects), asked, [grid, cells, ranks], trigger_mode="multiple", **quiet)
         grid.compare(page_event(compare), asked, grid, **quiet)
         random.click(page(draw_lot), asked, sequence, **quiet)
         clear.click(None, None, sequence, js="() => ''")
@@ -286,9 +265,9 @@ def build() -> gr.Blocks:
         saved = grid.save(page_event(save), asked, file, **quiet)
         saved.success(None, file, None, js=parts.source("save.js"))
 
-        gr.api(endpoint(classify), api_name="classify")
-        gr.api(endpoint(attention), api_name="attention")
-        gr.api(endpoint(ablated), api_name="ablate")
+        gr.api(api.classify, api_name="classify")
+        gr.api(api.attention, api_name="attention")
+        gr.api(api.ablate, api_name="ablate")
         blocks.queue(max_size=64, default_concurrency_limit=2)  # two cores; who comes 65th is told to try again
     return blocks
 

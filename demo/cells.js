@@ -1,17 +1,13 @@
 // The sequence as buttons, in step with the text field; below each what changing it would do to the margin.
 //
 // props.value: {tokens, vocab, names: {token: how it is written}, state}, or "". props.flips: {of: state, tokens: [change, …], turns: […]}.
-// Text reaches the page through textContent alone, never as HTML.
 
 const root = element.querySelector(".cells");
-const make = (tag, className = "", text = "") =>
-  Object.assign(document.createElement(tag), { className, textContent: text });
-const t = (key, values = {}) => props.words[key].replace(/\{(\w+)\}/g, (_, name) => values[name]);
 const signed = (x) => `${x < 0 ? "−" : "+"}${Math.abs(x).toFixed(1)}`;
 
 function draw() {
-  if (!props.value || !props.words) return;
-  const { tokens, vocab, names } = props.value;
+  if (!prop("value") || !prop("words")) return;
+  const { tokens, vocab, names } = prop("value");
   root.setAttribute("aria-label", t("cells"));
   while (root.children.length > tokens.length) root.lastChild.remove();
   while (root.children.length < tokens.length) root.append(cell(root.children.length));
@@ -39,15 +35,15 @@ function cell(i) {
 }
 
 function turn(i) {
-  const tokens = [...props.value.tokens], { vocab } = props.value;
+  const tokens = [...prop("value").tokens], { vocab } = prop("value");
   tokens[i] = vocab[(vocab.indexOf(tokens[i]) + 1) % vocab.length];
   typeIn(tokens.join(""));
 }
 
 // Numbers of an earlier sequence are never shown beside this one.
 function tell() {
-  const { tokens, vocab, names, state } = props.value;
-  const flips = props.flips && props.flips.of === state ? props.flips : null;
+  const { tokens, vocab, names, state } = prop("value");
+  const flips = prop("flips")?.of === state ? prop("flips") : null;
   const most = flips ? Math.max(1e-9, ...flips.tokens.map(Math.abs)) : 1;
   tokens.forEach((token, i) => {
     const button = root.children[i], change = flips ? signed(flips.tokens[i]) : "";
@@ -62,5 +58,5 @@ function tell() {
 }
 
 watch(["value", "words"], draw);
-watch("flips", () => props.value && props.words && tell());
+watch("flips", () => prop("value") && prop("words") && tell());
 draw();

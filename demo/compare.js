@@ -46,7 +46,7 @@ function unpin() {
 function askBeside() {
   if (!compared || !view) return;
   if (compared.kind === "checkpoint" && !comparedNow()) {
-    const had = props.beside;
+    const had = prop("beside");
     const is = had && !had.refused && had.checkpoint === compared.name && had.sequence === view.sequence;
     if (is) compared.of = unpack(had);
     else trigger("compare", { checkpoint: compared.name, sequence: view.sequence, off: [], replacement: "zero" });
@@ -54,7 +54,7 @@ function askBeside() {
 }
 
 function gotBeside() {
-  const found = props.beside;
+  const found = prop("beside");
   if (!found) return;
   if (wanted.pin && !found.refused) compared = { kind: "pin", of: unpack(found) };
   else if (compared && compared.kind === "checkpoint" && found.checkpoint === compared.name) {
@@ -74,7 +74,7 @@ function comparing() {
 
 // ---------------------------------------------------------------- what it says
 
-const named = (prediction) => props.words[`class:${prediction}`] || prediction;
+const named = (prediction) => prop("words")[`class:${prediction}`] || prediction;
 const answered = ({ sequence, prediction, margin }, name = sequence) => {
   const box = make("span", "answered");
   box.append(make("code", "", name), ` ${named(prediction)} ${signed(margin)}`);
@@ -98,7 +98,7 @@ function compareLine() {
 function compareRow() {
   const row = make("div", "save compare-with");
   row.append(make("span", "", t("compare")), action(t("pin"), "pin", pin));
-  const others = (props.checkpoints || []).filter((name) => name !== view.checkpoint);
+  const others = (prop("checkpoints") || []).filter((name) => name !== view.checkpoint);
   if (others.length) {
     const label = make("label", "", `${t("compare_checkpoint")} `), list = make("select", "small");
     for (const name of ["", ...others]) list.append(Object.assign(make("option", "", name || "–"), { value: name }));

@@ -67,9 +67,9 @@ function measure() {
 }
 
 function draw() {
-  if (!props.value || !props.words) return;
+  if (!prop("value") || !prop("words")) return;
   const before = view;
-  view = unpack(props.value);
+  view = unpack(prop("value"));
   if (wanted.pin) trigger("compare", wanted.pin);
   askBeside();
   measure();
@@ -87,13 +87,12 @@ function draw() {
   root.dataset.drawn = Number(root.dataset.drawn || 0) + 1;
   root.dataset.tokens = view.tokens.join(" ");
   root.dataset.off = view.off.map((head) => head.join(".")).join(" ");
-  const { checkpoint, sequence, off, replacement } = view;
-  trigger("redraw", { checkpoint, sequence, off, replacement });
+  askEffects();
 }
 
 function paint() {
   if (!view || !root.clientWidth) return;
-  const common = largest(shown.values), size = view.T * view.T;
+  const common = largest(shown.values), size = view.T * view.T, look = lookOf(panels[0].canvas);
   for (const mine of panels) {
     const from = offset(view, mine), own = largest(shown.values, from, size), weight = largest(view.weights, from, size);
     const place = { layer: mine.layer, head: mine.head };
@@ -105,7 +104,7 @@ function paint() {
     mine.toggle.setAttribute("aria-checked", !isOff(mine));
     mine.box.classList.toggle("off", isOff(mine));
     mine.box.title = state.shared ? "" : `${shown.both ? -own.toFixed(3) : 0} – ${own.toFixed(3)}`;
-    paintMap(mine.canvas, { ...shown, from, tokens: view.tokens, top: state.shared ? common : own });
+    paintMap(mine.canvas, { ...shown, from, tokens: view.tokens, top: state.shared ? common : own }, look);
   }
   $(".legend .low").textContent = state.shared && shown.both ? signed(-common) : "0";
   $(".legend .bar").style.background = gradient(shown.both ? "both" : "one");
@@ -116,8 +115,28 @@ function paint() {
 
 // ---------------------------------------------------------------- what each head is worth here
 
+const PATIENCE = 10_000; // ms: an answer that is not there by then was lost
+const waiting = { number: 0, since: null, state: "" }; // for the answer to which question
+
+// One question at a time: while one types, those in between are never asked.
+function askEffects() {
+  if (waiting.since !== null && performance.now() - waiting.since < PATIENCE) return;
+  waiting.since = performance.now();
+  waiting.number += 1;
+  waiting.state = view.state;
+  const { checkpoint, sequence, off, replacement } = view;
+  trigger("redraw", { checkpoint, sequence, off, replacement, number: waiting.number });
+}
+
+function gotEffects() {
+  if (!view || !prop("effects")) return;
+  if (prop("effects").number === waiting.number) waiting.since = null;
+  if (waiting.state !== view.state) askEffects();
+  tellEffects();
+}
+
 function tellEffects() {
-  const effects = props.effects && view && props.effects.of === view.state ? props.effects : null;
+  const effects = prop("effects")?.of === view.state ? prop("effects") : null;
   const most = effects ? largest(effects.heads.flat()) : 1;
   for (const { layer, head, note, box } of panels) {
     const change = effects ? effects.heads[layer][head] : null;
@@ -131,7 +150,7 @@ function tellEffects() {
 
 // ---------------------------------------------------------------- what is unusual here
 
-const usualNow = () => (props.usual && view && props.usual.of === view.state ? props.usual : null);
+const usualNow = () => (view && prop("usual")?.of === view.state ? prop("usual") : null);
 
 function tellUsual() {
   const usual = usualNow();

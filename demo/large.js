@@ -53,7 +53,7 @@ function buildLarge() {
   left.append(drawn, said);
   beside.append(left, make("div", "statistics"));
   beside.classList.toggle("wide", pictures.length > 1);
-  const { layer, head } = chosen, set = view.means && props.over_set;
+  const { layer, head } = chosen, set = view.means && prop("over_set");
   const ends = set ? [tryRow(t("sharpest"), set.sharpest[layer][head]), tryRow(t("flattest"), set.flattest[layer][head])] : [];
   box.replaceChildren(top, beside, saveRow(t("save_head"), ["png", "svg", "pdf"], chosen), ...ends);
   paintStatistics();

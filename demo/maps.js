@@ -1,30 +1,27 @@
 // What every part of the picture shares: the numbers, their colours, one map on one canvas.
-// Runs first in the js_on_load of one gr.HTML (parts.py has the order): Gradio hands in element, props, trigger, watch.
 //
 // props.value: as packing.packed makes it, or "". props.words: the texts of the page's language.
-// props.over_set: as packing.over_set makes it, or null. props.beside: another reading, packed, or {refused: why}.
+// props.over_set: as parts.over_set makes it, or null. props.beside: another reading, packed, or {refused: why}.
 // props.colours, props.diverging: 256 times rrggbb.
-// Text from outside reaches the page through textContent and fillText alone, never as HTML.
 
 const FULL = 65535; // the integer for weight 1
 const $ = (selector) => element.querySelector(selector);
 const root = $(".attention"), layersBox = $(".layers"), tip = $(".tip");
-const make = (tag, className = "", text = "") =>
-  Object.assign(document.createElement(tag), { className, textContent: text });
-const t = (key, values = {}) => props.words[key].replace(/\{(\w+)\}/g, (_, name) => values[name]);
 const signed = (x, digits = 2) => `${x < 0 ? "−" : "+"}${Math.abs(x).toFixed(digits)}`;
 
 // ---------------------------------------------------------------- numbers
 
 function unpack(value) {
-  const T = value.tokens.length, set = props.over_set;
+  const T = value.tokens.length, set = prop("over_set");
   const means = set && set.checkpoint === value.checkpoint && set.length === T ? floats(set.mean_attention) : null;
   return { ...value, T, weights: floats(value.weights), means };
 }
 
+// Plain loops: what is done once for each of half a million weights must not call a function for it.
 function floats(base64) {
-  const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
-  return Float32Array.from(new Uint16Array(bytes.buffer), (integer) => integer / FULL);
+  const text = atob(base64), found = new Float32Array(text.length / 2);
+  for (let i = 0; i < found.length; i++) found[i] = (text.charCodeAt(2 * i) + 256 * text.charCodeAt(2 * i + 1)) / FULL;
+  return found;
 }
 
 const offset = (view, { layer, head }) => (layer * view.heads + head) * view.T * view.T;
@@ -66,23 +63,29 @@ const shade = (x, top, both) => Math.round(both ? 127.5 + (127.5 * x) / top : (2
 
 const gutterOf = (side) => Math.max(12, Math.min(16, 0.07 * side)); // room for the labels, in CSS pixels
 
+// How wide canvases are and what they write with: asked once for all that look alike, since each answer costs a layout.
+function lookOf(canvas) {
+  const { color, fontFamily } = getComputedStyle(canvas);
+  return { side: canvas.clientWidth, ratio: window.devicePixelRatio || 1, color, fontFamily };
+}
+
 // Draws T × T values from `from` on; the labels of rows and columns are the tokens.
-function paintMap(canvas, { values, from, tokens, top, both }) {
-  const T = tokens.length, side = canvas.clientWidth;
+function paintMap(canvas, { values, from, tokens, top, both }, { side, ratio, color, fontFamily } = lookOf(canvas)) {
+  const T = tokens.length;
   if (!side) return;
   const small = new ImageData(T, T), cells = new Uint32Array(small.data.buffer), pixels = PIXELS[both ? "both" : "one"];
   for (let i = 0; i < T * T; i++) cells[i] = pixels[shade(values[from + i], top, both)];
   const source = new OffscreenCanvas(T, T);
   source.getContext("2d").putImageData(small, 0, 0);
 
-  const ratio = window.devicePixelRatio || 1, gutter = gutterOf(side), cell = (side - gutter) / T;
+  const gutter = gutterOf(side), cell = (side - gutter) / T;
   canvas.width = canvas.height = Math.round(side * ratio);
-  const context = canvas.getContext("2d"), style = getComputedStyle(canvas);
+  const context = canvas.getContext("2d");
   context.scale(ratio, ratio);
   context.imageSmoothingEnabled = false;
   context.drawImage(source, gutter, gutter, side - gutter, side - gutter);
-  context.fillStyle = style.color;
-  context.font = `${Math.min(11, Math.max(8, cell))}px ${style.fontFamily}`;
+  context.fillStyle = color;
+  context.font = `${Math.min(11, Math.max(8, cell))}px ${fontFamily}`;
   context.textAlign = "center";
   context.textBaseline = "middle";
   // Labels that would run into each other are thinned, and then are position numbers.

@@ -28,12 +28,17 @@ def packed(reading: Reading) -> dict[str, Any]:
         "heads": heads,
         "tokens": reading.tokens,
         "weights": integers(reading.weights),
-        "norms": reading.value_norms.round(4).tolist(),
+        "norms": reading.value_norms.astype(float).round(4).tolist(),
         "off": [list(head) for head in reading.off],
         "replacement": reading.replacement,
         "prediction": reading.info.task.classes[reading.answer],
         "margin": float(margins(reading.logits, reading.answer)),
     }
+
+
+def wire(told: Any) -> str:
+    """As the page's scripts take what is more than a word: see props.js."""
+    return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
 
 
 def state(reading: Reading) -> str:

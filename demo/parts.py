@@ -16,7 +16,7 @@ from demo.usual import ORDINARY, statistics
 HERE = Path(__file__).parent
 HTML = Environment(loader=FileSystemLoader(HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True)
 # The grid's script, in the order in which its parts run.
-GRID = ("field", "maps", "grid", "tools", "pointing", "arcs", "large", "table", "compare", "link", "start")
+GRID = ("props", "field", "maps", "grid", "tools", "pointing", "arcs", "large", "table", "compare", "link", "start")
 MOST_RANKED = 5  # heads that are listed; the grid has the numbers of all
 
 # The semi-bold that gradio ships has a handful of letters only: the others would come from another font.
@@ -67,7 +67,7 @@ def token_cells() -> gr.HTML:
     return gr.HTML(
         html_template=source("cells.html"),
         css_template=source("cells.css"),
-        js_on_load=source("field.js") + source("cells.js"),
+        js_on_load="\n".join(source(f"{part}.js") for part in ("props", "field", "cells")),
         apply_default_css=False,
         elem_id="cells",
         words=None,

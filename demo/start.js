@@ -17,8 +17,8 @@ document.fonts.ready.then(paint);
 new MutationObserver(paint).observe(document.body, { attributeFilter: ["class"] }); // light and dark
 watch(["value", "over_set"], draw);
 watch("words", spoken);
-watch("effects", tellEffects);
-watch("usual", tellUsual);
+watch("effects", gotEffects);
+watch("usual", () => view && tellUsual());
 watch("beside", gotBeside);
 followLink();
 draw();

@@ -7,7 +7,7 @@ const short = (x) => (x === null ? "–" : Number(x).toPrecision(3).replace("-",
 
 // Built anew only where the set, or the language, is another.
 function tellSet() {
-  const box = $(".set"), set = props.over_set, fits = set && set.checkpoint === view.checkpoint;
+  const box = $(".set"), set = prop("over_set"), fits = set && set.checkpoint === view.checkpoint;
   const says = JSON.stringify([fits && set.checkpoint, fits && set.count, t("layer")]);
   if (box.dataset.says === says) return;
   box.dataset.says = says;
@@ -37,7 +37,7 @@ function sorted(rows) {
 }
 
 function fillTable() {
-  const set = props.over_set, table = $(".set table"), rows = rowsOf(set);
+  const set = prop("over_set"), table = $(".set table"), rows = rowsOf(set);
   sorting.column = Math.min(sorting.column, set.statistics.length - 1);
   const headings = make("tr");
   headings.append(heading(t("set_head"), null), make("th", "spread", t("set_spread", { statistic: set.statistics[sorting.column].title })));

@@ -55,7 +55,7 @@ function buildTools() {
   compareLine();
   const quantities = Object.keys(QUANTITIES).filter((name) => QUANTITIES[name].there(view));
   const { layers, heads, checkpoint, off, replacement } = view;
-  const says = JSON.stringify([t("layer"), checkpoint, layers, heads, quantities, quantityNow(), state.shared, off, replacement, Boolean(view.means), props.checkpoints, compared && compared.name]);
+  const says = JSON.stringify([t("layer"), checkpoint, layers, heads, quantities, quantityNow(), state.shared, off, replacement, Boolean(view.means), prop("checkpoints"), compared && compared.name]);
   if ($(".tools").dataset.says === says) return;
   $(".tools").dataset.says = says;
   const focused = root.contains(document.activeElement) ? document.activeElement : null;
@@ -85,7 +85,7 @@ function buildTools() {
   const allOn = action(t("all_on"), "all-on", () => ablate([]));
   allOn.hidden = !view.off.length;
   $(".tools").replaceChildren(what, scale, legend, filling, allOn);
-  const near = view.means ? [tryRow(t("nearest_wrong"), props.over_set.nearest_wrong)] : [];
+  const near = view.means ? [tryRow(t("nearest_wrong"), prop("over_set").nearest_wrong)] : [];
   const take = saveRow(t("save_all"), ["png", "svg", "pdf", "csv", "npz"], null), said = make("span", "link-said");
   said.setAttribute("role", "status");
   take.append(action(t("copy_link"), "link", copyLink), said);

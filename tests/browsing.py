@@ -68,7 +68,7 @@ def open_page(window, address):
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.goto(f"{address}/?__theme={theme}{query}")
         if drawn:
-            grid(page).wait_for()
+            grid(page).wait_for(timeout=30_000)  # a busy machine now and then keeps one of gradio's files waiting
         return page
 
     yield open_page

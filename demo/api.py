@@ -1,0 +1,41 @@
+"""What programs may ask: three endpoints, typed and documented. Their docstrings are what visitors read."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import gradio as gr
+
+from demo import views
+from demo.shelf import FIRST_CHOICE
+
+
+def endpoint(view: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(view)
+    def telling(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return view(*args, **kwargs)
+        except ValueError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+
+    return telling
+
+
+@endpoint
+def classify(sequence: str, checkpoint: str = FIRST_CHOICE) -> views.Verdict:
+    """Classify one sequence: its class, the probability of each class, the margin, and the counts behind it."""
+    return views.verdict(views.read(checkpoint, sequence))
+
+
+@endpoint
+def attention(sequence: str, checkpoint: str = FIRST_CHOICE) -> views.Maps:
+    """Every head's attention on one sequence: weights[layer][head][query][key]; the weights of a query sum to 1."""
+    return views.maps(views.read(checkpoint, sequence))
+
+
+@endpoint
+def ablate(
+    sequence: str, heads: list[list[int]], replacement: str = "zero", checkpoint: str = FIRST_CHOICE
+) -> views.Ablation:
+    """Switch heads off, [[layer, head], …]: the answer before and after, and what each single head is worth then."""
+    return views.ablation(views.read(checkpoint, sequence, heads, replacement))

@@ -1,0 +1,231 @@
+"""Every text of the page, in English and Chinese."""
+
+LANGUAGES = {"en": "English", "zh": "中文"}
+
+WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
+    # --- the head of the page
+    "title": ("What do the heads look at?", "注意力头在看什么？"),
+    "intro": (
+        "A small transformer reads a sequence of bits and says whether ones are the majority. "
+        "Type one, see where each of its attention heads looks, and switch heads off to learn which of them matter.",
+        "一个小型 Transformer 读入一串比特，判断 1 是否占多数。"
+        "输入一串，看看每个注意力头在看哪里；再关掉一些头，看看哪些头真正重要。",
+    ),
+    "language": ("Language", "语言"),
+    "no_checkpoint": (
+        "There is no checkpoint yet: `make train` makes one in under a minute. Then reload this page.",
+        "还没有检查点：运行 `make train`，不到一分钟即可训练好一个，然后刷新本页。",
+    ),
+    "left_out": (
+        "Left out, for it does not open: <b>{name}</b> ({reason}).",
+        "已略去，因为无法打开：<b>{name}</b>（{reason}）。",
+    ),
+    # --- the question
+    "sequence": ("Sequence", "序列"),
+    "checkpoint": ("Checkpoint", "检查点"),
+    "placeholder": ("1 to {longest} of {vocab}", "1 至 {longest} 个 {vocab}"),
+    "random": ("random", "随机"),
+    "clear": ("clear", "清空"),
+    "tie": ("a tie: {ones} of {length}", "平局：{length} 个中有 {ones} 个"),
+    "sorted": ("a tie, sorted", "平局，已排序"),
+    "more": ("one more: {ones}", "多一个：{ones}"),
+    "fewer": ("one fewer: {ones}", "少一个：{ones}"),
+    "all": ("all ones", "全是 1"),
+    # --- the answer
+    "ones": ("<strong>{n} of {length}</strong> are ones.", "<strong>{length} 个中有 {n} 个</strong>是 1。"),
+    "agrees": ("By the rule: {expected}. The model agrees.", "按规则：{expected}。模型答对了。"),
+    "wrong": (
+        "By the rule: {expected}. <strong>The model is wrong here.</strong>",
+        "按规则：{expected}。<strong>模型在这里答错了。</strong>",
+    ),
+    "margin": ("margin", "差距"),
+    "margin_hint": (
+        "the logit of the answer minus the largest other; below 0 the answer changes",
+        "答案的 logit 减去其余最大的 logit；低于 0 时答案改变",
+    ),
+    "unseen_length": (
+        "{length} tokens: the model was trained on sequences of {trained} and has never seen this length.",
+        "{length} 个词元：模型只在长度为 {trained} 的序列上训练过，从未见过这个长度。",
+    ),
+    "heads_off": ("Switched off: {heads}.", "已关闭：{heads}。"),
+    "which_matters": ("Which head matters here?", "哪个头在这里重要？"),
+    "which_matters_hint": (
+        "How the margin changes without each head, on this sequence alone.",
+        "只就这个序列而言，去掉每个头之后差距如何变化。",
+    ),
+    "answer_changes": ("the answer changes", "答案改变"),
+    # --- cells
+    "cells": ("the sequence, a button for each token", "序列，每个词元一个按钮"),
+    "cell": ("position {i}: {token}; click for {other}", "位置 {i}：{token}；点击改为 {other}"),
+    "cell_effect": ("margin {change}", "差距 {change}"),
+    # --- the grid
+    "how": (
+        "Each square is one head. A **row** is a query, the token that looks; a **column** is a key, a token that is "
+        "looked at. The darker a cell, the more of its attention the query gives that key; each row adds up to 1. "
+        "The number above a map is the change of the margin without that head. Layers, heads and positions are "
+        "counted from 0. **Click a map** to see it large, with its statistics; its **switch** turns the head off. "
+        "◆ marks a head that does something unusual here.",
+        "每个方块是一个头。**行**是查询（query），即在看的词元；**列**是键（key），即被看的词元。"
+        "格子越深，查询分给该键的注意力越多；每行之和为 1。"
+        "图上方的数字是去掉这个头后差距的变化。层、头和位置都从 0 数起。"
+        "**点击图**可放大并查看其统计量；图旁的**开关**可关掉这个头。◆ 表示这个头在此有不寻常之处。",
+    ),
+    "layer": ("layer {layer}", "第 {layer} 层"),
+    "head": ("head {head}", "头 {head}"),
+    "layer_head": ("layer {layer}, head {head}", "第 {layer} 层，头 {head}"),
+    "largest": ("largest weight {weight}", "最大权重 {weight}"),
+    "query_key": (
+        "query {query} ‘{query_token}’ → key {key} ‘{key_token}’",
+        "查询 {query} ‘{query_token}’ → 键 {key} ‘{key_token}’",
+    ),
+    "all_on": ("all heads on", "全部打开"),
+    "without": ("margin {change} without it", "去掉后差距 {change}"),
+    "legend": ("colour scale", "色标"),
+    "scale": ("Colours", "颜色"),
+    "scale_shared": ("one scale for all", "统一色标"),
+    "scale_own": ("each head its own", "各头各自"),
+    "each_largest": ("each head’s largest", "各头的最大值"),
+    "show": ("Show", "显示"),
+    "show_weights": ("weights", "权重"),
+    "show_norms": ("weight × length of the value", "权重 × 值的长度"),
+    "show_difference": ("difference from the head’s mean map", "与该头平均图之差"),
+    "show_beside": ("difference from what is compared", "与对照之差"),
+    "replacement": ("A head that is off gives", "关掉的头输出"),
+    "replacement_zero": ("nothing", "零"),
+    "replacement_mean": ("its mean output", "它的平均输出"),
+    "nearest_wrong": ("The model is nearest to wrong on", "模型最接近答错的序列"),
+    # --- one head
+    "as": ("Draw as", "画成"),
+    "as_map": ("heat map", "热图"),
+    "as_arcs": ("arcs", "弧线"),
+    "arcs_hint": (
+        "Left: the tokens that look; right: what is looked at. The stronger a line, the more weight. Point at a token.",
+        "左：在看的词元；右：被看的词元。线越浓，权重越大。请指向一个词元。",
+    ),
+    "arcs_most": ("strongest: {pair}, {value}", "最强：{pair}，{value}"),
+    "keys_hint": ("arrow keys point", "方向键可指向"),
+    "sharpest": ("This head is sharpest on", "这个头最集中的序列"),
+    "flattest": ("and flattest on", "最分散的序列"),
+    "statistic": ("statistic", "统计量"),
+    "value": ("value", "数值"),
+    "percentile": ("percentile", "百分位"),
+    "usual_among": (
+        "The percentile says how many of all {count} sequences of length {length} have less, for this head. "
+        "Outside 0.5 to 99.5, as one sequence in a hundred, it is marked as unusual.",
+        "百分位：在全部 {count} 个长度为 {length} 的序列中，这个头有百分之多少的序列数值更小。"
+        "在 0.5 至 99.5 之外（约百分之一的序列）标为不寻常。",
+    ),
+    "usual_length": (
+        "What is usual is known for sequences of length {length} only.",
+        "只知道长度为 {length} 的序列通常是什么样。",
+    ),
+    "usual_other": (
+        "reference.npz is of another model or version: what is usual is not known.",
+        "reference.npz 属于另一个模型或版本：不知道通常是什么样。",
+    ),
+    "unusual": ("unusual here: {statistics}", "在此不寻常：{statistics}"),
+    # --- over the whole set
+    "set_title": (
+        "Every head over all {count} sequences of length {length}",
+        "全部 {count} 个长度为 {length} 的序列上的每个头",
+    ),
+    "set_how": (
+        "Medians over the set. A click on a heading sorts by it and draws its distribution in each head: the line goes "
+        "from the 1st to the 99th percentile, the middle half is thick, the dot is the sequence above.",
+        "集合上的中位数。点击列名按其排序，并画出它在每个头中的分布："
+        "细线从第 1 到第 99 百分位，粗线是中间一半，圆点是上面的序列。",
+    ),
+    "set_head": ("head", "头"),
+    "set_spread": ("distribution: {statistic}", "分布：{statistic}"),
+    "in_table": ("among all heads", "在所有头中"),
+    # --- comparing
+    "compare": ("Compare", "对照"),
+    "pin": ("pin this sequence", "固定此序列"),
+    "unpin": ("unpin", "取消固定"),
+    "pinned": ("pinned", "已固定"),
+    "now": ("now", "现在"),
+    "now_minus_pinned": ("now − pinned", "现在 − 已固定"),
+    "a_minus_b": ("{a} − {b}", "{a}减{b}"),
+    "compare_checkpoint": ("with the checkpoint", "与检查点"),
+    "compared_with": ("compared with {name}", "与 {name} 对照"),
+    "compare_no_more": ("no more", "结束对照"),
+    # --- taking away
+    "copy_link": ("copy a link to this view", "复制此视图的链接"),
+    "copied": ("copied", "已复制"),
+    "save_all": ("Save all heads", "保存所有头"),
+    "save_head": ("Save this head", "保存这个头"),
+    "close": ("Close", "关闭"),
+    # --- refusals: ValueErrors for the person who asked
+    "empty": (
+        "the sequence is empty; type 1 to {longest} of the characters {vocab}",
+        "序列为空；请输入 1 至 {longest} 个字符，取自 {vocab}",
+    ),
+    "unknown_token": (
+        "character {token} at position {position} is not in the vocabulary {vocab}",
+        "第 {position} 个字符 {token} 不在词表 {vocab} 中",
+    ),
+    "too_long": (
+        "{length} tokens; this checkpoint takes at most {longest}",
+        "{length} 个词元；这个检查点最多接受 {longest} 个",
+    ),
+    "not_text": ("sequence: got {kind}, allowed is text", "序列：收到的是 {kind}，只接受文本"),
+    "unknown_checkpoint": (
+        "checkpoint: got {name}, allowed is {known}",
+        "检查点：收到的是 {name}，可用的是 {known}",
+    ),
+    "no_checkpoint_there": (
+        "checkpoint: got {name}, but there is none; `make train` makes one",
+        "检查点：收到的是 {name}，但一个也没有；`make train` 可训练一个",
+    ),
+    "no_mean": (
+        "replacement: the mean outputs are known up to length {longest}, the sequence has {length}",
+        "替换方式：平均输出只知道到长度 {longest}，而序列长 {length}",
+    ),
+    "unknown_head": (
+        "head: got {head}, allowed is layer 0 to {last_layer}, head 0 to {last_head}",
+        "头：收到的是 {head}，可用的是第 0 至 {last_layer} 层、头 0 至 {last_head}",
+    ),
+    "unknown_ending": ("file: got {ending}, allowed is {known}", "文件：收到的是 {ending}，可用的是 {known}"),
+    "unknown_quantity": (
+        "quantity: got {quantity}, which is none, or not known for this sequence",
+        "显示的量：收到的是 {quantity}，没有这个量，或对此序列未知",
+    ),
+    "unknown_replacement": (
+        "replacement: got {replacement}, allowed is {known}",
+        "替换方式：收到的是 {replacement}，可用的是 {known}",
+    ),
+}
+
+# What checkpoints of the project's own tasks say of themselves, in English; other checkpoints are shown as they are.
+OF_CHECKPOINTS = {
+    "majority": "多数",
+    "not majority": "非多数",
+    "A sequence is a majority if more than half of its tokens are ones; a tie, such as 8 of 16, is not.": (
+        "超过一半的词元是 1 的序列属于多数；平局（例如 16 个中有 8 个）不算。"
+    ),
+}
+
+STATISTICS_ZH = {  # name for a title, what it says
+    "entropy": ("熵", "词元把注意力分散得多广：0 表示全在一个键上，最大时均匀分布"),
+    "entropy_normalized": ("归一化熵", "熵占其可能最大值的比例：1 表示均匀"),
+    "max_weight": ("最大权重", "最受关注的键得到多少"),
+    "effective_keys": ("有效键数", "这一行相当于均匀关注多少个键"),
+    "distance": ("距离", "平均看多远"),
+    "offset": ("偏移", "看向哪一侧：小于 0 看前面的词元，大于 0 看后面的"),
+    "self_weight": ("对自身的权重", "每个词元分给自己多少"),
+    "previous_weight": ("对前一词元的权重", "分给紧挨着的前一个词元多少"),
+    "next_weight": ("对后一词元的权重", "分给紧挨着的后一个词元多少"),
+    "first_weight": ("对首词元的权重", "分给第一个词元多少；闲置的头常看那里"),
+    "last_weight": ("对末词元的权重", "分给最后一个词元多少"),
+    "special_weight": ("对特殊词元的权重", "分给分词器添加的词元多少"),
+    "duplicate_weight": ("对先前相同词元的权重", "分给先前出现的相同词元多少"),
+    "induction_weight": ("对相同词元之后者的权重", "分给先前相同词元之后那个词元多少，如同照抄一个模式"),
+    "selectivity": ("对同类词元的选择性", "能否区分自己的词元与其他：大于 0 偏爱与查询相同的键，小于 0 偏爱不同的"),
+    "output_norm": ("输出长度", "这个头给词元的表示加上多少"),
+    "entropy_of_mean": ("平均图的熵", "平均注意力图有多分散；远高于熵时，模式随内容移动"),
+    "accuracy_drop": ("去掉后损失的准确率", "这个头什么也不输出时，失去多大比例的正确答案"),
+    "loss_increase": ("去掉后损失函数的增加（奈特）", "这个头什么也不输出时，损失函数升高多少"),
+    "gradient_importance": ("梯度重要性", "把这个头稍微调弱时，平均每个序列的损失函数变化多快"),
+    "positional_share": ("位置占比", "模式有多少仅由位置决定：1 是固定模式，接近 0 则由内容决定"),
+}
+TOKEN_ZH = ("对词元 {token} 的权重", "分给所有此类词元的总和")

@@ -1,0 +1,127 @@
+"""The page for everybody: axe-core finds no serious fault, and keys alone reach all of it."""
+
+import os
+from importlib.resources import files
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browsing import TIED, answer, field, grid, open_large, switch, type_in
+from tests.serving import CHROMIUM
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not CHROMIUM and not os.environ.get("CI"), reason="no chromium on this machine"),
+]
+
+AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
+
+
+def faults(page):
+    """(rule, element) of each serious or critical fault, after axe has looked at every text's contrast."""
+    page.evaluate(AXE)
+    found = page.evaluate("axe.run(document)")
+    looked_at = [rule for rule in found["passes"] + found["violations"] if rule["id"] == "color-contrast"]
+    assert sum(len(rule["nodes"]) for rule in looked_at) > 30
+    grave = [rule for rule in found["violations"] if rule["impact"] in ("serious", "critical")]
+    return [(rule["id"], node["html"][:80]) for rule in grave for node in rule["nodes"]]
+
+
+def use_everything(page):
+    """The page with all its parts open."""
+    open_large(page, 1, 1)
+    page.get_by_role("radio").and_(page.locator("[value=arcs]")).check()
+    page.locator(".pin").click()
+    page.locator(".set summary").click()
+    page.locator(".set thead button").nth(3).click()
+    switch(page, 0, 3).click()
+    expect(grid(page)).to_have_attribute("data-off", "0.3")
+    expect(page.locator(".ranks li")).to_have_count(5)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_no_serious_fault(open_page, theme):
+    page = open_page(theme=theme)
+    assert faults(page) == []
+    use_everything(page)
+    assert faults(page) == []
+    field(page).fill("012")
+    expect(page.locator(".problem")).to_be_visible()
+    page.add_style_tag(content="#answer, #right { opacity: 1 !important }")  # what does not count is pale on purpose
+    assert faults(page) == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_no_serious_fault_on_a_phone_in_chinese(open_page, theme):
+    page = open_page(theme=theme, query="&language=zh&head=1.1", width=390, height=844, is_mobile=True)
+    expect(page.locator(".large h2")).to_have_text("第 1 层，头 1")
+    page.locator(".set summary").click()
+
+    assert faults(page) == []
+
+
+def test_axe_would_have_found_a_pale_text_and_a_button_without_a_name(page):
+    """That it finds nothing means something."""
+    page.evaluate(
+        """() => {
+            document.querySelector(".answer .margin").style.color = "#ccc";
+            document.querySelector(".toggle").removeAttribute("aria-label");
+        }"""
+    )
+
+    assert {rule for rule, _ in faults(page)} >= {"color-contrast", "aria-toggle-field-name"}
+
+
+def test_tab_alone_reaches_every_part_of_the_page_and_is_caught_nowhere(page):
+    use_everything(page)
+    field(page).focus()
+    reached = set()
+    for _ in range(130):
+        page.keyboard.press("Tab")
+        name = page.evaluate("document.activeElement.className || document.activeElement.tagName")
+        reached |= {part for part in name.split() if not part.startswith("svelte")}
+
+    assert reached >= {"cell", "toggle", "map", "unpin", "link", "pin", "sequence", "close", "to-table", "scroll", "go"}
+
+
+def test_what_has_the_focus_is_seen_to_have_it(page):
+    """Every control of the heads and the cells has an outline of its own when keys have brought one there."""
+    use_everything(page)
+    page.locator(".cell").first.focus()
+    for _ in range(70):
+        page.keyboard.press("Tab")
+        style = page.evaluate(
+            """() => {
+                const e = document.activeElement;
+                return e.closest(".attention, .cells") ? getComputedStyle(e).outlineStyle : "elsewhere";
+            }"""
+        )
+        assert style != "none"
+
+
+def test_keys_alone_classify_switch_a_head_off_and_read_it_large(page):
+    field(page).focus()
+    page.keyboard.press("Control+A")
+    page.keyboard.type(TIED)
+    expect(answer(page)).to_have_attribute("data-sequence", TIED)
+    switch(page, 1, 2).focus()
+    page.keyboard.press("Space")
+    expect(grid(page)).to_have_attribute("data-off", "1.2")
+    expect(switch(page, 1, 2)).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+
+    expect(page.locator(".large h2")).to_have_text("layer 1, head 2")
+
+
+def test_a_choice_that_changes_the_answer_keeps_the_focus(page):
+    """The choices are built anew when heads are switched: who moves by keys must not be thrown back to the top."""
+    switch(page, 0, 3).click()
+    expect(grid(page)).to_have_attribute("data-off", "0.3")
+    drawn = grid(page).get_attribute("data-drawn")
+    page.get_by_role("radio", name="nothing").focus()
+    page.keyboard.press("ArrowRight")
+    expect(grid(page)).not_to_have_attribute("data-drawn", drawn)
+
+    expect(page.get_by_role("radio", name="its mean output")).to_be_focused()
+    type_in(page, TIED)
