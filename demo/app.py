@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import torch
 
 from demo import api, figures, packing, parts, samples, views, words
 from demo.packing import wire
-from demo.shelf import open_checkpoint, shelf
+from demo.shelf import at_step, open_checkpoint, shelf
 from demo.words import say
 
 
@@ -33,12 +33,15 @@ class Asked:
     sequence: str
     off: str  # the heads that are switched off, as "0.1 1.3": layer.head
     replacement: str  # what stands in the place of their outputs
+    step: str = ""  # after how many steps of training; empty: after all of them
+
+    @property
+    def weights(self) -> str:
+        return f"{self.checkpoint}@{self.step}" if self.step else self.checkpoint
 
     def read(self) -> views.Reading:
-        return views.read(self.checkpoint, self.sequence, views.heads_of(self.off), self.replacement)
+        return views.read(self.weights, self.sequence, views.heads_of(self.off), self.replacement)
 
-
-N = len(fields(Asked))
 
 # ---------------------------------------------------------------- what the page calls
 
@@ -119,8 +122,14 @@ def compare(event: gr.EventData, asked: Asked) -> Any:
 
 def ablate(event: gr.EventData, asked: Asked) -> tuple[Any, ...]:
     """Switch heads off or on, as the grid says."""
-    after = Asked(asked.language, asked.checkpoint, asked.sequence, event.off, event.replacement)
+    after = replace(asked, off=event.off, replacement=event.replacement)
     return after.off, after.replacement, *show(after)
+
+
+def travel(event: gr.EventData, asked: Asked) -> tuple[Any, ...]:
+    """The same sequence after more or fewer steps of training."""
+    after = replace(asked, step=str(event.step))
+    return after.step, *show(after)
 
 
 def choose(asked: Asked) -> tuple[Any, ...]:
@@ -139,7 +148,8 @@ def choose(asked: Asked) -> tuple[Any, ...]:
         views.known_heads(info, views.heads_of(off))
     except ValueError:
         off = ""
-    after = Asked(asked.language, asked.checkpoint, sequence, off, asked.replacement)
+    step = asked.step if asked.step in map(str, info.snapshots) else ""
+    after = replace(asked, sequence=sequence, off=off, step=step)
     verdict, grid, cells = show(after)
     texts = words.page_words(asked.language)
     placeholder = say(asked.language, "placeholder", longest=info.model.max_len, vocab=" ".join(info.task.vocab))
@@ -148,6 +158,7 @@ def choose(asked: Asked) -> tuple[Any, ...]:
         gr.Textbox(value=sequence, placeholder=placeholder, label=texts["sequence"]),
         gr.Dataset(samples=[[s] for s in found.values()], sample_labels=labels, visible=bool(found)),
         off,
+        step,
         verdict,
         gr.HTML(
             value=grid,
@@ -184,15 +195,16 @@ def open_page(request: gr.Request) -> tuple[Any, ...]:
     link = dict(request.query_params)
     language = link.get("language") if link.get("language") in words.LANGUAGES else None
     language = language or words.preferred(request.headers.get("accept-language"))
-    chosen = link.get("checkpoint") if link.get("checkpoint") in names else next(iter(names), None)
+    wanted, step = at_step(link.get("checkpoint", ""))
+    chosen = wanted if wanted in names else next(iter(names), None)
     replacement = link["replacement"] if link.get("replacement") in views.REPLACEMENTS else views.REPLACEMENTS[0]
-    asked = Asked(language, chosen or "", link.get("sequence", ""), link.get("off", ""), replacement)
+    asked = Asked(language, chosen or "", link.get("sequence", ""), link.get("off", ""), replacement, step or "")
     dropdown = gr.Dropdown(choices=names, value=chosen)
     return (
         gr.Row(visible=bool(names)),
         dropdown,
         asked.replacement,
-        *(choose(asked) if names else [gr.skip()] * 6),
+        *(choose(asked) if names else [gr.skip()] * 7),
         *speak(language),
     )
 
@@ -242,12 +254,13 @@ def build() -> gr.Blocks:
                 grid = parts.attention_grid()
         off = gr.Textbox(visible="hidden", elem_id="off")
         replacement = gr.Textbox("zero", visible="hidden")
+        step = gr.Textbox("", visible="hidden")
         file = gr.HTML(html_template="", visible="hidden")  # a Download on its way to the browser
 
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-        asked = [language, checkpoint, sequence, off, replacement]
+        asked = [language, checkpoint, sequence, off, replacement, step]
         shown = [verdict, grid, cells]
-        chosen = [sequence, examples, off, *shown]
+        chosen = [sequence, examples, off, step, *shown]
         spoken = [intro, language, none_yet, random, clear, checkpoint, broken, how]
         blocks.load(open_page, None, [everything, checkpoint, replacement, *chosen, *spoken], **quiet)
         language.input(page(translate), asked, [*chosen, *spoken], **quiet)
@@ -258,6 +271,7 @@ def build() -> gr.Blocks:
         grid.ablate(page_event(ablate), asked, [off, replacement, *shown], **quiet)
         # What single changes would do takes longer: it follows the grid, so that typing never waits for it.
         grid.redraw(page_event(effects), asked, [grid, cells, ranks], trigger_mode="multiple", **quiet)
+        grid.travel(page_event(travel), asked, [step, *shown], trigger_mode="always_last", queue=False, **quiet)
         grid.compare(page_event(compare), asked, grid, **quiet)
         random.click(page(draw_lot), asked, sequence, **quiet)
         clear.click(None, None, sequence, js="() => ''")

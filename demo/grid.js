@@ -78,7 +78,8 @@ function draw() {
   root.dataset.words = t("layer");
   if (state.selected && (state.selected.layer >= view.layers || state.selected.head >= view.heads)) select(null);
   tellSet();
-  if (state.selected && !pictures.length) buildLarge();
+  tellTraining();
+  if (state.selected && (!pictures.length || before?.checkpoint !== view.checkpoint)) buildLarge();
   buildTools();
   point(null);
   paint();

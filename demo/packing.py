@@ -23,6 +23,7 @@ def packed(reading: Reading) -> dict[str, Any]:
     return {
         "state": state(reading),
         "checkpoint": reading.checkpoint,
+        "steps": reading.info.snapshots,
         "sequence": reading.sequence,
         "layers": layers,
         "heads": heads,

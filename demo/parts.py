@@ -16,7 +16,21 @@ from demo.usual import ORDINARY, statistics
 HERE = Path(__file__).parent
 HTML = Environment(loader=FileSystemLoader(HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True)
 # The grid's script, in the order in which its parts run.
-GRID = ("props", "field", "maps", "grid", "tools", "pointing", "arcs", "large", "table", "compare", "link", "start")
+GRID = (
+    "props",
+    "field",
+    "maps",
+    "grid",
+    "tools",
+    "pointing",
+    "arcs",
+    "large",
+    "table",
+    "training",
+    "compare",
+    "link",
+    "start",
+)
 MOST_RANKED = 5  # heads that are listed; the grid has the numbers of all
 
 # The semi-bold that gradio ships has a handful of letters only: the others would come from another font.

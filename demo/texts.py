@@ -138,6 +138,10 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
     "set_head": ("head", "头"),
     "set_spread": ("distribution: {statistic}", "分布：{statistic}"),
     "in_table": ("among all heads", "在所有头中"),
+    # --- through training
+    "training": ("Through training", "训练过程"),
+    "after_steps": ("after {step} steps", "{step} 步之后"),
+    "trained": ("trained", "训练完成"),
     # --- comparing
     "compare": ("Compare", "对照"),
     "pin": ("pin this sequence", "固定此序列"),
@@ -186,6 +190,10 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
         "头：收到的是 {head}，可用的是第 0 至 {last_layer} 层、头 0 至 {last_head}",
     ),
     "unknown_ending": ("file: got {ending}, allowed is {known}", "文件：收到的是 {ending}，可用的是 {known}"),
+    "unknown_step": (
+        "step: got {step}, of this checkpoint are kept {known}",
+        "步数：收到的是 {step}，这个检查点保存的是 {known}",
+    ),
     "unknown_quantity": (
         "quantity: got {quantity}, which is none, or not known for this sequence",
         "显示的量：收到的是 {quantity}，没有这个量，或对此序列未知",

@@ -53,6 +53,18 @@ def write(folder: Path, config: ModelConfig, task: TaskInfo, data: DataConfig, *
     save_checkpoint(folder, TinyTransformer.from_config(config), Checkpoint(config, task, data), [], "A test's own.")
 
 
+def write_grown(folder: Path) -> dict[int, TinyTransformer]:
+    """A checkpoint with snapshots, each with random weights of its own; they are returned by their steps."""
+    models = {}
+    for step in (0, 5, 20):
+        torch.manual_seed(100 + step)
+        models[step] = TinyTransformer.from_config(ARTICLE).eval()
+    info = Checkpoint(ARTICLE, TaskInfo(), DataConfig(), snapshots=list(models))
+    snapshots = {step: model.state_dict() for step, model in models.items()}
+    save_checkpoint(folder, models[20], info, [], "A test's own.", snapshots)
+    return models
+
+
 def add_reference(folder: Path) -> Reference:
     """What is usual for the majority checkpoint of this folder: over the 500 sequences of its test set."""
     dataset = task_dataset(get_task("majority"), DataConfig(), "test")

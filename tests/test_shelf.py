@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from attnkit.checkpoint import TaskInfo
 from attnkit.data import DataConfig
 from demo import samples, shelf, views
-from tests.serving import ARTICLE, COLOURS, ODD, ODD_TASK, TORN, fill, write
+from tests.serving import ARTICLE, COLOURS, ODD, ODD_TASK, TORN, fill, write, write_grown
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +70,31 @@ def test_a_checkpoint_that_was_trained_again_is_read_again(checkpoints):
     write(checkpoints / "majority", ARTICLE, TaskInfo(), DataConfig(), seed=5)
 
     assert not np.array_equal(before, views.read("majority", "0110").weights)
+
+
+# ---------------------------------------------------------------- on the way through training
+
+
+def test_a_name_with_a_step_opens_the_weights_after_so_many_steps(checkpoints):
+    models = write_grown(checkpoints / "grown")
+    for name, step in (("grown@0", 0), ("grown@5", 5), ("grown@20", 20), ("grown", 20)):
+        expected = models[step](torch.tensor([[0, 1, 1, 0]]))[0][0]
+        assert views.read(name, "0110").logits.tolist() == pytest.approx(expected.tolist(), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["grown@6", "grown@", "grown@05", "grown@-5", "grown@../x", "majority@0", "grown@0@0"])
+def test_a_step_of_which_nothing_is_kept_is_refused(checkpoints, name):
+    write_grown(checkpoints / "grown")
+
+    with pytest.raises(ValueError, match=r"^step: got .*, of this checkpoint are kept |^checkpoint: got "):
+        views.read(name, "0110")
+
+
+def test_a_folder_whose_name_looks_like_a_step_is_still_a_folder(checkpoints):
+    write_grown(checkpoints / "grown")
+    write(checkpoints / "grown@5", ODD, ODD_TASK, DataConfig(), seed=8)
+
+    assert views.read("grown@5", "a<").info.task.name == "colours"
 
 
 # ---------------------------------------------------------------- sequences to start from
