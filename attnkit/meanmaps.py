@@ -43,7 +43,7 @@ class MapSums:
         return (self.mean - self.uniform).square().sum(dim=(-2, -1))
 
 
-def map_sums(blocks: list[Rows], mask: Tensor | None) -> dict[int, MapSums]:
+def map_sums(blocks: list[Rows], mask: Tensor | None, *, fused: bool = True) -> dict[int, MapSums]:
     """The maps of one layer, apart for each length; a sequence's own tokens are cut out, whichever side is padded."""
     sums: dict[int, MapSums] = {}
     for chosen, start, length in spans(blocks[0].weights, mask):
@@ -52,16 +52,18 @@ def map_sums(blocks: list[Rows], mask: Tensor | None) -> dict[int, MapSums]:
         span = slice(start, start + length)
         parts = [rows.weights[..., span] for rows in blocks]
         weights = (torch.cat(parts, dim=2) if len(parts) > 1 else parts[0])[:, :, span]  # (B, H, T, T)
-        weights_sum, squares = sums_of(weights, chosen)
+        weights_sum, squares = sums_of(weights, chosen, fused)
         uniform = uniform_map(blocks, chosen, span)
         part = MapSums(len(chosen), weights_sum[None].cpu(), squares[None].cpu(), uniform)
         sums[length] = sums[length] + part if length in sums else part
     return sums
 
 
-def sums_of(weights: Float[Tensor, "B H T T"], chosen: Tensor) -> tuple[Float[Tensor, "H T T"], Float[Tensor, "H"]]:
+def sums_of(
+    weights: Float[Tensor, "B H T T"], chosen: Tensor, fused: bool
+) -> tuple[Float[Tensor, "H T T"], Float[Tensor, "H"]]:
     """Σ p and Σ p² over some of the sequences, in float64."""
-    if weights.device.type != "cpu":
+    if not fused or weights.device.type != "cpu":
         weights = weights[chosen].double()
         return weights.sum(dim=0), weights.square().sum(dim=(0, 2, 3))
     _, H, T, _ = weights.shape

@@ -47,22 +47,23 @@ def joined(readings: Sequence[Readings]) -> Readings:
 
 
 @torch.no_grad()
-def read_batch(model: TinyTransformer, batch: Batch, measures: dict[str, Measure]) -> Readings:
+def read_batch(model: TinyTransformer, batch: Batch, measures: dict[str, Measure], *, fused: bool = True) -> Readings:
     """Run `model` on `batch`, on the model's device, and read every attention call as it happens.
 
+    A single sequence is read sooner without `fused`: by the plain formulas, which need no machine code loaded.
     Raises ValueError for a model in train mode, and for attention that is none: see `checked`.
     """
     if model.training:
         raise ValueError("model: is in train mode; call model.eval() first")
     batch = batch.to(next(model.parameters()).device)
-    reader = Reader(measures, blocks_of(batch.tokens, batch.mask))
+    reader = Reader(measures, blocks_of(batch.tokens, batch.mask), fused=fused)
     read: list[tuple[Tensor, Tensor]] = []
     maps: list[dict[int, MapSums]] = []
 
     def on_call(call: AttentionCall) -> None:
         rows = reader.rows(call)
         read.append(reader.read(rows))
-        maps.append(map_sums(rows, batch.mask))
+        maps.append(map_sums(rows, batch.mask, fused=fused))
 
     with observe(model, on_call):
         logits, _ = model(batch.tokens, batch.mask)
@@ -107,10 +108,10 @@ class Reader:
     plain formula. The tests hold the one to the other.
     """
 
-    def __init__(self, measures: dict[str, Measure], blocks: list[Block]):
+    def __init__(self, measures: dict[str, Measure], blocks: list[Block], *, fused: bool = True):
         self.measures = measures
         self.blocks = blocks
-        self.one_pass = OnePass(measures) if blocks[0].tokens.device.type == "cpu" else None
+        self.one_pass = OnePass(measures) if fused and blocks[0].tokens.device.type == "cpu" else None
 
     def rows(self, call: AttentionCall) -> list[Rows]:
         """The call in blocks of rows. Raises ValueError where a row is no attention: see `checked`."""

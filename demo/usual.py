@@ -24,7 +24,7 @@ def statistics(reading: Reading) -> dict[str, Any]:
     measures = applicable(reading.info.task.vocab)
     model = private(reading.model)
     with switching(model, reading.gates, reading.means):
-        read = read_batch(model, Batch(reading.ids[None]), measures)
+        read = read_batch(model, Batch(reading.ids[None]), measures, fused=False)
     values = read.values.masked_fill(~read.defined, torch.nan)[0].numpy()  # (L, H, K)
     places, among, why = np.full(values.shape, np.nan), None, None
     try:

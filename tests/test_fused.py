@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from attnkit.data import Batch
 from attnkit.fused import OnePass, in_parallel
 from attnkit.measures import MEASURES, Block, Rows, applicable, weight
-from attnkit.reading import Reader, blocks_of, plain
+from attnkit.model import TinyTransformer
+from attnkit.reading import Reader, blocks_of, plain, read_batch
 from tests.synthetic import BITS, call_of
 
 
@@ -85,3 +87,24 @@ def test_what_a_part_raises_reaches_the_caller(three_threads):
 
     with pytest.raises(ValueError, match="the last part"):
         in_parallel(fail, 7, size=1 << 20)
+
+
+def test_a_batch_read_without_the_pass_gives_the_same_readings():
+    """Values, uniform references and mean maps, of sequences of three lengths with padding on both sides."""
+    model = TinyTransformer(2, 15, 3, 7, 2, 11).double().eval()
+    g = torch.Generator().manual_seed(0)
+    tokens = torch.randint(0, 2, (7, 11), generator=g)
+    mask = torch.ones(7, 11, dtype=torch.bool)
+    mask[2:4, :5], mask[4:6, 2:], mask[6, 1:] = False, False, False
+    measures = applicable(BITS)
+
+    one, other = (read_batch(model, Batch(tokens, mask), measures, fused=fused) for fused in (True, False))
+
+    for name in ("defined", "said", "predicted"):
+        assert torch.equal(getattr(one, name), getattr(other, name))
+    for name in ("values", "uniform"):
+        torch.testing.assert_close(getattr(one, name), getattr(other, name), rtol=1e-10, atol=1e-11)
+    assert sorted(one.maps) == sorted(other.maps) == [1, 2, 6, 11]
+    for length, sums in one.maps.items():
+        for name in ("weights", "squares", "uniform"):
+            torch.testing.assert_close(getattr(sums, name), getattr(other.maps[length], name))
