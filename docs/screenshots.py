@@ -1,13 +1,15 @@
-"""Draw the pictures of the README in a real Chromium: `python -m docs.screenshots`.
+"""Draw the pictures of the README in a real Chromium: `python -m docs.screenshots [NAME …]`.
 
 One function a picture; each is handed a browser and writes one file beside this one.
 """
 
+import io
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from analysis import head_stats
@@ -20,7 +22,7 @@ def open_app(browser: Browser, address: str, theme: str, **window: int) -> Page:
     """The page of a sequence on the edge of the rule, with everything drawn."""
     page = browser.new_page(viewport={"width": window["width"], "height": window["height"]})
     page.goto(f"{address}/?__theme={theme}")
-    page.locator(".attention[data-drawn]").wait_for()
+    page.locator('.attention[data-effects^="["][data-usual^="["]').wait_for()
     page.evaluate("document.fonts.ready")
     return page
 
@@ -45,6 +47,34 @@ def app_phone(browser: Browser, address: str) -> Path:
     return shoot(open_app(browser, address, "light", width=390, height=844), "app-phone.png")
 
 
+def app_compare(browser: Browser, address: str) -> Path:
+    """One bit flipped: a head before, now, and the difference."""
+    page = open_app(browser, address, "light", width=1280, height=900)
+    page.locator(".pin").click()
+    page.locator(".cell").nth(8).click()
+    page.locator(".compare .answered").nth(1).filter(has_text="not majority").wait_for()
+    page.locator(".head canvas").nth(5).click()
+    return shoot(page, "app-compare.png", ".pictures")
+
+
+def app_arcs(browser: Browser, address: str) -> Path:
+    """A head as arcs, one token pointed at."""
+    page = open_app(browser, address, "light", width=1280, height=900)
+    page.locator(".head canvas").nth(5).click()
+    page.locator("[value=arcs]").check()
+    page.locator(".picture canvas").hover(position={"x": 60, "y": 65})
+    return shoot(page, "app-arcs.png", ".drawn")
+
+
+def app_table(browser: Browser, address: str) -> Path:
+    """Every head over the whole set, sorted by a statistic."""
+    page = open_app(browser, address, "light", width=1280, height=900)
+    page.locator(".set summary").click()
+    page.locator(".set thead button").filter(has_text="Distance").click()
+    page.mouse.move(2, 2)
+    return shoot(page, "app-table.png", ".set")
+
+
 def report(browser: Browser, _: str) -> Path:
     """The top of the report: what stands out, and every statistic of every head."""
     with tempfile.TemporaryDirectory() as folder:
@@ -54,14 +84,17 @@ def report(browser: Browser, _: str) -> Path:
         return shoot(page, "report.png")
 
 
-def shoot(page: Page, name: str) -> Path:
-    page.wait_for_timeout(300)  # what fades in has done so
-    page.screenshot(path=HERE / name)
+def shoot(page: Page, name: str, part: str | None = None) -> Path:
+    """The window, or a part of the page alone, in 256 colours: the pictures are small, and look the same."""
+    page.wait_for_timeout(900)  # what fades or scrolls in has done so
+    taken = page.locator(part).screenshot() if part else page.screenshot()
     page.close()
+    with Image.open(io.BytesIO(taken)) as picture:
+        picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(HERE / name, optimize=True)
     return HERE / name
 
 
-PICTURES: list[Callable[[Browser, str], Path]] = [app, app_dark, app_phone, report]
+PICTURES: list[Callable[[Browser, str], Path]] = [app, app_dark, app_phone, app_compare, app_arcs, app_table, report]
 
 
 def main() -> None:
@@ -69,8 +102,10 @@ def main() -> None:
         sys.exit("no chromium on this machine: the pictures need one")
     with tempfile.TemporaryDirectory() as logs, serve(ROOT, Path(logs) / "app.log") as address, sync_playwright() as p:
         browser = p.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGS)
+        wanted = sys.argv[1:] or [picture.__name__ for picture in PICTURES]
         for picture in PICTURES:
-            print(picture(browser, address))
+            if picture.__name__ in wanted:
+                print(picture(browser, address), flush=True)
         browser.close()
 
 
