@@ -85,12 +85,13 @@ def report(browser: Browser, _: str) -> Path:
 
 
 def shoot(page: Page, name: str, part: str | None = None) -> Path:
-    """The window, or a part of the page alone, in 256 colours: the pictures are small, and look the same."""
+    """The window, or a part of the page alone, in 256 colours: rare ones, such as those of the marks, are kept."""
     page.wait_for_timeout(900)  # what fades or scrolls in has done so
     taken = page.locator(part).screenshot() if part else page.screenshot()
     page.close()
     with Image.open(io.BytesIO(taken)) as picture:
-        picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(HERE / name, optimize=True)
+        small = picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        small.save(HERE / name, optimize=True)
     return HERE / name
 
 
