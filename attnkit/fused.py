@@ -50,11 +50,13 @@ class OnePass:
         counts = torch.zeros(B, H, self.K, dtype=torch.int64)
         rest = arrays(output, w_o, *self.scene(block), sums, counts)
 
+        read_some = loops("kernel").read
+
         def read(start: int, stop: int) -> None:
             step = max(TOGETHER // weights[0].numel(), 1)
             for first in range(start, stop, step):  # so few that their logarithms are still in the cache
                 some = weights[first : min(first + step, stop)]
-                kernel().read(first, first + len(some), *arrays(some, some.log()), *rest)
+                read_some(first, first + len(some), *arrays(some, some.log()), *rest)
 
         in_parallel(read, B, weights.numel())
         return sums, counts
@@ -64,7 +66,8 @@ class OnePass:
         B = len(block.tokens)
         sums = torch.zeros(B, 1, self.K, dtype=torch.float64)
         counts = torch.zeros(B, 1, self.K, dtype=torch.int64)
-        run("uniform", B, B * block.allowed[0].numel(), *self.scene(block), sums, counts)
+        uniform, rest = loops("kernel").uniform, arrays(*self.scene(block), sums, counts)
+        in_parallel(lambda start, stop: uniform(start, stop, *rest), B, B * block.allowed[0].numel())
         return sums, counts
 
     def scene(self, block: Block) -> tuple[Tensor | int, ...]:
@@ -77,9 +80,9 @@ def as_float(weights: Tensor) -> Tensor:
 
 
 def run(name: str, n: int, size: int, *given: Tensor | int) -> None:
-    """Call a function of `kernel` on all n, in parallel."""
-    rest = arrays(*given)
-    in_parallel(lambda start, stop: getattr(kernel(), name)(start, stop, *rest), n, size)
+    """Call a function of `sums` on all n, in parallel."""
+    function, rest = getattr(loops("sums"), name), arrays(*given)
+    in_parallel(lambda start, stop: function(start, stop, *rest), n, size)
 
 
 def in_parallel(work: Callable[[int, int], None], n: int, size: int) -> None:
@@ -96,10 +99,9 @@ def arrays(*given: Tensor | int) -> list[Any]:
     return [t.numpy() if isinstance(t, Tensor) else t for t in given]
 
 
-@cache
-def kernel() -> ModuleType:
-    """Numba is loaded where something is measured, not before."""
-    return import_module("attnkit.kernel")
+def loops(name: str) -> ModuleType:
+    """`kernel` or `sums`. Numba is loaded where something is measured, not before."""
+    return import_module(f"attnkit.{name}")
 
 
 @cache

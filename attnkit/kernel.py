@@ -1,17 +1,12 @@
-"""Loops over weights and values, compiled to machine code at their first use and kept on disk.
+"""Every row statistic of a map in one pass over its weights, as loops. Called through `fused.OnePass`."""
 
-Where a batch is read again and again, torch's operations each go through all of it, in memory; here every map is read
-once, while it is in the cache. Only `fused`, `histogram` and `meanmaps` import this, when they first measure.
-"""
-
-import inspect
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from attnkit.machine import compiled
 
 TOGETHER = 1024  # weights of a map that are read at once: as float64 they fill a part of the nearest cache
 LEAST = -1e4  # below every finite logarithm, for ln 0: then 0 ln 0 = 0
@@ -19,17 +14,6 @@ LEAST = -1e4  # below every finite logarithm, for ln 0: then 0 ln 0 = 0
 # In the order of `fused.KNOWN`.
 ENTROPY, NORMALIZED, MAX, EFFECTIVE, DISTANCE, OFFSET, SELF, PREVIOUS, NEXT = range(9)
 FIRST, LAST, DUPLICATE, INDUCTION, SELECTIVITY, NORM, TOKENS = range(9, 16)
-
-
-def compiled(loops: Callable[..., Any], *, inline: bool = False, no_nan: bool = False) -> Callable[..., Any]:
-    # Sums may be taken in another order, which vector instructions need; NaN and infinity stay what they are.
-    flags = {"reassoc", "contract", "nsz"} | ({"nnan"} if no_nan else set())
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": flags, "forceinline": inline}
-    loops = inspect.unwrap(loops)  # the tests wrap every function, to check shapes
-    try:
-        return njit(cache=True, **options)(loops)
-    except RuntimeError:  # there is no folder to keep it in
-        return njit(**options)(loops)
 
 
 @compiled
@@ -314,93 +298,3 @@ def product(a: Any, b: Any) -> float:
     for t in range(len(b)):
         total += a[t] * b[t]
     return total
-
-
-@compiled
-def maps(
-    start: int,
-    stop: int,
-    weights: Any,  # (B, H, T, T)
-    chosen: Any,  # (n,), the sequences to sum over
-    sums: Any,  # (H, T, T), written: Σ p over the sequences
-    squares: Any,  # (H,), written: Σ p²
-) -> None:
-    """The sums of some sequences' maps, for the heads from `start` to `stop`."""
-    size = sums.shape[1]
-    for h in range(start, stop):
-        for b in chosen:
-            for i in range(size):
-                row, total = weights[b, h, i], sums[h, i]
-                for j in range(size):
-                    total[j] += row[j]
-                squares[h] += square(row)
-
-
-@partial(compiled, inline=True)
-def square(row: Any) -> float:
-    total = 0.0
-    for t in range(len(row)):
-        total += float(row[t]) * float(row[t])
-    return total
-
-
-@compiled
-def histogram(
-    start: int,
-    stop: int,
-    values: Any,  # (N, M, K)
-    defined: Any,  # the same
-    cell: Any,  # (N,), which of C cells each counts for
-    log: Any,  # (K,), True where bins are even in the logarithm
-    low: Any,  # (K,), the first edge
-    scale: Any,  # (K,), bins per unit
-    counts: Any,  # (C, M, K, bins), written
-) -> None:
-    """Count the values, for the heads from `start` to `stop` of M; the first and last bin take what lies beyond."""
-    N, _, K = values.shape
-    bins = counts.shape[-1]
-    for n in range(N):
-        for m in range(start, stop):
-            for k in range(K):
-                if defined[n, m, k]:
-                    x = values[n, m, k]
-                    if log[k]:
-                        x = math.log(max(x, 1e-300))
-                    counts[cell[n], m, k, int(min(max((x - low[k]) * scale[k], 0), bins - 1))] += 1
-
-
-@compiled
-def moments(
-    start: int,
-    stop: int,
-    values: Any,  # (N, M, K)
-    defined: Any,  # the same
-    cell: Any,  # (N,), which of C cells each counts for
-    count: Any,  # (C, M, K), written, as are the others
-    mean: Any,
-    m2: Any,
-    low: Any,
-    high: Any,
-) -> None:
-    """What `Moments.of` says of the values of each cell, for the heads from `start` to `stop` of M."""
-    N, _, K = values.shape
-    for n in range(N):
-        c = cell[n]
-        for m in range(start, stop):
-            for k in range(K):
-                if defined[n, m, k]:
-                    x = values[n, m, k]
-                    count[c, m, k] += 1
-                    mean[c, m, k] += x
-                    low[c, m, k] = min(low[c, m, k], x)
-                    high[c, m, k] = max(high[c, m, k], x)
-    for c in range(len(count)):
-        for m in range(start, stop):
-            for k in range(K):
-                mean[c, m, k] /= max(count[c, m, k], 1)
-    for n in range(N):
-        c = cell[n]
-        for m in range(start, stop):
-            for k in range(K):
-                if defined[n, m, k]:
-                    m2[c, m, k] += (values[n, m, k] - mean[c, m, k]) ** 2
