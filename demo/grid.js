@@ -70,13 +70,16 @@ function draw() {
   if (!prop("value") || !prop("words")) return;
   const before = view;
   view = unpack(prop("value"));
-  if (wanted.pin) trigger("compare", wanted.pin);
+  if (wanted.pin && !before) trigger("compare", wanted.pin);
   askBeside();
   measure();
   const shape = ({ layers, heads }) => `${layers} ${heads}`;
   if (!before || shape(before) !== shape(view) || root.dataset.words !== t("layer")) build();
   root.dataset.words = t("layer");
-  if (state.selected && (state.selected.layer >= view.layers || state.selected.head >= view.heads)) select(null);
+  if (state.selected && !hasHead(view, state.selected)) {
+    state.selected = null;
+    buildLarge();
+  }
   tellSet();
   tellTraining();
   if (state.selected && (!pictures.length || before?.checkpoint !== view.checkpoint)) buildLarge();
