@@ -3,6 +3,7 @@ PYTHON ?= python3
 PORT ?= 7860
 CHECKPOINT ?= checkpoints/majority
 PY = .venv/bin/python
+TRAIN = $(PY) -m attnkit.train --snapshots 16 --out "$(CHECKPOINT)"
 
 .PHONY: help demo test train report bench lint typecheck screenshots clean analysis attnkit checkpoints tests benchmarks
 .DEFAULT_GOAL := help
@@ -11,14 +12,14 @@ help: ## say what the targets do
 	@grep -E '^[a-z]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 14
 
 demo: .venv/run.stamp ## serve the app on http://127.0.0.1:7860 (PORT= for another port)
-	@test -f "$(CHECKPOINT)/config.json" || $(PY) -m attnkit.train --out "$(CHECKPOINT)"
+	@test -f "$(CHECKPOINT)/config.json" || $(TRAIN)
 	GRADIO_SERVER_NAME=127.0.0.1 GRADIO_SERVER_PORT=$(PORT) GRADIO_ANALYTICS_ENABLED=False $(PY) demo/app.py
 
 test: .venv/dev.stamp ## run the whole test suite
 	$(PY) -m pytest
 
-train: .venv/run.stamp ## train the majority classifier into checkpoints/majority
-	$(PY) -m attnkit.train --out "$(CHECKPOINT)"
+train: .venv/run.stamp ## train the majority classifier into checkpoints/majority, with 16 snapshots on the way
+	$(TRAIN)
 
 report: .venv/run.stamp ## run every study of the checkpoint; the page is reports/majority/report.html
 	$(PY) -m analysis.all_studies --checkpoint "$(CHECKPOINT)"
