@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import pandas as pd
 from matplotlib.figure import Figure
 
+from analysis.columns import Dictionary
 from analysis.findings import Finding, at_start, names, share, times
 from analysis.page import Cell, Folder, Section, Table, measured_on, pictures, value_cell
 from attnkit import counting_plots
@@ -18,6 +19,26 @@ FIGURES = {
         "a jump in the middle is a head that knows the answer already.",
     ),
 }
+DICTIONARY = Dictionary(
+    tables=("counting", "counting_curves"),
+    columns={
+        "way": ("the way to count that the row is of", ""),
+        "preference": ("how many times as much the preferred tokens weigh, as fitted; 1 is no preference", ""),
+        "r2": ("the share of the variance of the weight on the ones that the way explains", ""),
+        "share": ("how strongly what the head adds depends on the number of ones, over its layer’s whole", ""),
+        "verdict": ("the head’s own way, idle or undecided", ""),
+        "margin": ("1 − unexplained by the best way / unexplained by the next best", ""),
+        "length": ("the length of the sequences", "tokens"),
+        "ones": ("how many ones they have", "tokens"),
+        "token": ("the token at the query", ""),
+        "counting_curves.n": ("how many queries of all sequences", "rows"),
+        "measured": ("the mean weight on all ones together", "weight"),
+        **{
+            f"counting_curves.{way}": (f"the weight on the ones that the way “{WAYS[way]}” foretells", "weight")
+            for way in ("uniform", "leaning", "clustering", "majority", "readout", "positional")
+        },
+    },
+)
 MANY = 16  # heads, up to which each has a sentence of its own
 
 SENTENCES: dict[str, Callable[[float], str]] = {  # the verdict, and by what ratio r it prefers, in words

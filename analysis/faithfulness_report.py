@@ -5,6 +5,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from analysis.columns import Dictionary
 from analysis.findings import Finding
 from analysis.page import Cell, Folder, Section, Table, figure_of, measured_on, pictures, value_cell
 from attnkit import faithfulness_plots
@@ -26,6 +27,27 @@ FIGURES = {
         "flip can turn the answer.",
     ),
 }
+DICTIONARY = Dictionary(
+    tables=("faithfulness",),
+    columns={
+        "attribution": ("what is held against the flips", ""),
+        "effect": ("absolute: sizes; signed: what speaks for the answer before what speaks against it", ""),
+        "by": ("how the sequences are divided: all, by margin in quarters, by ones_minus_half", ""),
+        "value": ("which part of them", ""),
+        "margin_low": ("the smallest margin of the answer in the part", "logits"),
+        "margin_mean": ("the mean margin", "logits"),
+        "margin_high": ("the largest margin", "logits"),
+        "n": ("on how many sequences Kendall’s τ-b is defined", "sequences"),
+        "undefined": ("on how many it is not", "sequences"),
+        "mean": ("the mean of τ over the sequences", "τ"),
+        "std": ("the standard deviation of τ over the sequences", "τ"),
+        "sem": ("the standard error of the mean", "τ"),
+        "ci_low": ("the lower end of the 95 % interval of the mean", "τ"),
+        "ci_high": ("the upper end of it", "τ"),
+        "min": ("the smallest τ of a sequence", "τ"),
+        "max": ("the largest", "τ"),
+    },
+)
 Row = dict[str, Any]
 NOTHING, LITTLE, PARTLY, CLOSELY = 0.1, 0.3, 0.5, 0.8  # sizes of τ from which words say more
 

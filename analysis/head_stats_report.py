@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from matplotlib.figure import Figure
 
+from analysis.columns import Dictionary
 from analysis.findings import find
 from analysis.page import Cell, Folder, Section, Table, figure_of, pictures, value_cell
 from attnkit import plots
@@ -33,6 +34,41 @@ FIGURES = {  # the beginning of a file's name: a title, and what to see
         "are what uniform attention would give on the same sequences.",
     ),
 }
+DICTIONARY = Dictionary(
+    tables=(
+        "head_stats",
+        "head_stats_long",
+        "differences",
+        "histograms",
+        "offset_profile",
+        "per_sequence",
+        "dictionary",
+    ),
+    columns={
+        "untrained": ("the mean of the same architecture with fresh weights", "of the statistic"),
+        "group_a": ("the one group of sequences", ""),
+        "group_b": ("the other", ""),
+        "n_a": ("how many sequences the one group has", "sequences"),
+        "n_b": ("how many the other", "sequences"),
+        "difference": ("the mean of group a − that of group b, with its 95 % interval (Welch)", "of the statistic"),
+        "cohens_d": ("the difference over the pooled standard deviation of the sequences", ""),
+        "low": ("the lower edge of a bin of sequence values", "of the statistic"),
+        "high": ("its upper edge", "of the statistic"),
+        "count": ("how many sequences have a value in the bin", "sequences"),
+        "offset": ("how far the key stands after the query; below 0, before it", "tokens"),
+        "offset_profile.mean": ("the mean weight on the key so far from the query", "weight"),
+        "offset_profile.n": ("how many queries of all sequences have such a key", "rows"),
+        "row": ("the place of the sequence in the data, counted from 0", ""),
+        "label": ("the class that is right, by its number", ""),
+        "predicted": ("the class that the model gives, by its number", ""),
+        "per_sequence.loss": ("the cross-entropy of the sequence", "nats"),
+        "dictionary.statistic": ("the name of a statistic", ""),
+        "definition": ("how it is computed", ""),
+        "unit": ("its unit", ""),
+        "defined_on": ("the rows of weights that it is averaged over", ""),
+        "dictionary.uniform": ("its value under uniform attention, as a formula", ""),
+    },
+)
 DISTRIBUTIONS = ("entropy_normalized", "max_weight", "distance", "selectivity")  # drawn; the tables have them all
 
 

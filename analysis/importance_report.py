@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from analysis.columns import Dictionary
 from analysis.findings import Finding, at_start, name, names
 from analysis.page import Cell, Folder, Section, Table, measured_on, percent, pictures, value_cell
 from attnkit import importance_plots
@@ -37,6 +38,24 @@ FIGURES = {  # the beginning of a file's name: a title, and what to see
         "bars are 95 % intervals. Bars that cross 0 tell nothing either way.",
     ),
 }
+DICTIONARY = Dictionary(
+    tables=("head_importance", "head_importance_statistics", "pairs", "pruning", "predictors"),
+    columns={
+        "method": ("what takes the place of the output: zero, mean, resample; gradient is no removal", ""),
+        "accuracy_drop": ("accuracy − accuracy with the output replaced", ""),
+        "loss_increase": ("loss with the output replaced − loss; gradient: as the slope foretells it", "nats"),
+        "gradient_importance": ("mean |∂loss/∂ξ| with a gate ξ = 1 on the output of the head", "nats"),
+        "answers_lost": ("right answers that become wrong; resample: the mean of its draws", "sequences"),
+        "answers_gained": ("wrong answers that become right; resample: the mean of its draws", "sequences"),
+        "accuracy_beyond_sum": ("accuracy_drop without both − the sum of what each costs alone", ""),
+        "loss_beyond_sum": ("loss_increase without both − the sum of what each costs alone", "nats"),
+        "removed": ("how many heads are gone; `layer` and `head` are the last of them", "heads"),
+        "effect": ("what the statistic is to foretell", ""),
+        "spearman": ("the rank correlation of statistic and effect over the heads", ""),
+        "predictors.n": ("how many heads", "heads"),
+        "predictors.p": ("the p-value of a permutation test, two-sided", ""),
+    },
+)
 COSTLY = 0.001  # share of the answers from which a head is said to cost accuracy
 ADJUSTED = 0.05  # p from which on a correlation may well be chance
 

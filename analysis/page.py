@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.findings import Finding
 from attnkit import plots
 from attnkit.labels import WORDS, number
+from attnkit.training_plots import Animation, save_gif
 
 TEXT_COLUMNS = {"statistic", "group", "group_a", "group_b", "definition", "unit", "defined_on"}
 LARGEST_SVG = 300_000  # bytes; a figure of many marks is smaller as PNG
@@ -75,16 +77,26 @@ class Folder:
         return cls(path, read_json(file))
 
     def table(self, name: str) -> pd.DataFrame | None:
-        """Tokens and classes may be called NA or null: only an empty number is a missing one."""
+        """`name`.csv, or else `name`.parquet.
+
+        Tokens and classes may be called NA or null: only an empty number is a missing one.
+        """
         file = self.path / f"{name}.csv"
         if not file.is_file():
-            return None
+            return self.parquet(name)
         try:
             columns = pd.read_csv(file, nrows=0).columns
             missing = {column: [""] for column in columns if column not in TEXT_COLUMNS}
             text = {column: str for column in columns if column in TEXT_COLUMNS}
             return pd.read_csv(file, keep_default_na=False, na_values=missing, dtype=text)
         except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError) as error:
+            raise ValueError(f"{file}: is not a table ({str(error).strip()})") from None
+
+    def parquet(self, name: str) -> pd.DataFrame | None:
+        file = self.path / f"{name}.parquet"
+        try:
+            return pd.read_parquet(file) if file.is_file() else None
+        except (pa.ArrowException, OSError) as error:
             raise ValueError(f"{file}: is not a table ({str(error).strip()})") from None
 
     def record(self, name: str) -> dict[str, Any]:
@@ -118,13 +130,15 @@ def read_json(file: Path) -> dict[str, Any]:
     return found
 
 
-Figures = Callable[[Folder], Iterable[tuple[str, Figure]]]  # the figures of a study by name, from its tables alone
+Drawn = Figure | Animation
+Figures = Callable[[Folder], Iterable[tuple[str, Drawn]]]  # the figures of a study by name, from its tables alone
 
 
 def draw(path: Path, figures: Figures) -> None:
-    """Draw what the tables in the folder `path` show, as PNG and SVG, into its `figures`."""
-    for name, figure in figures(Folder(path)):
-        plots.save(figure, path / "figures" / name)
+    """Draw what the tables in the folder `path` show into its `figures`: as PNG and SVG, what moves as GIF."""
+    for name, drawn in figures(Folder(path)):
+        save = save_gif if isinstance(drawn, Animation) else plots.save
+        save(drawn, path / "figures" / name)
 
 
 def figure_of(ax: Axes) -> Figure:

@@ -27,6 +27,7 @@ from analysis import (
     similarity_report,
     training_report,
 )
+from analysis.columns import columns_section
 from analysis.page import Cell, Folder, Section, Table, draw, in_words, kind_of, percent, pictures, right
 from attnkit import cli
 from attnkit.labels import group_words, meaning, words
@@ -36,8 +37,14 @@ RECORD = {  # what a checkpoint says of itself
     "exhaustive_accuracy": "Accuracy in its own record: all sequences",
     "share_seen": "Test sequences that also stood in training",
 }
-# The figures of training are not drawn again: one of them moves.
-STUDIES = (head_stats_report, importance_report, counting_report, similarity_report, faithfulness_report)
+STUDIES = (
+    head_stats_report,
+    importance_report,
+    counting_report,
+    similarity_report,
+    training_report,
+    faithfulness_report,
+)
 SUBSCRIPT = re.compile(r"(?<![A-Za-z])(Σ|p|n|v|x|K|W|max)_(\{[^}]*\}|[A-Za-z0-9]+)")
 
 
@@ -98,7 +105,7 @@ def lead(folder: Folder) -> list[str]:
 
 def other_figures(folder: Folder) -> Section | None:
     """Those that no study knows, each by itself."""
-    known = [kind for study in (*STUDIES, training_report) for kind in study.FIGURES]
+    known = [kind for study in STUDIES for kind in study.FIGURES]
     names = sorted(file.stem for file in (folder.path / "figures").glob("*.png"))
     text = "No study of this project drew this figure; it is shown as it stands in the folder."
     others = {name: (in_words(name).capitalize(), text) for name in names if not kind_of(name, known)}
@@ -132,6 +139,10 @@ def dictionary(folder: Folder) -> Section | None:
         "the token at position j, counted from 0. Logarithms are natural.",
         table=Table("The data dictionary", [(heading, "") for heading in headings], body, headings=1, sortable=True),
     )
+
+
+def what_columns_hold(folder: Folder) -> Section | None:
+    return columns_section(folder, [study.DICTIONARY for study in STUDIES])
 
 
 def provenance(folder: Folder) -> Section:
@@ -189,6 +200,7 @@ SECTIONS = [
     faithfulness_report.do_weights_explain,
     other_figures,
     dictionary,
+    what_columns_hold,
     provenance,
 ]
 
@@ -200,8 +212,8 @@ def main(argv: list[str] | None = None) -> None:
     )
     out = p.parse_args(argv).out
     folder = Folder.open(out)
-    for table in out.glob("*.csv"):
-        folder.table(table.stem)  # what cannot be read is told before anything is drawn
+    for name in (*(table.stem for table in out.glob("*.csv")), training_report.MAPS):
+        folder.table(name)  # what cannot be read is told before anything is drawn
     for study in STUDIES:
         draw(out, study.figures)
     print(f"report: {write_report(out)}")

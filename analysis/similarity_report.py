@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pandas as pd
 from matplotlib.figure import Figure
 
+from analysis.columns import Dictionary
 from analysis.findings import Finding, Head, at_start, name
 from analysis.page import Cell, Folder, Section, Table, measured_on, pictures, value_cell
 from attnkit import similarity_plots
@@ -29,6 +30,21 @@ FIGURES = {
         "in each layer.",
     ),
 }
+DICTIONARY = Dictionary(
+    tables=("similarity", "similarity_between", "matching", "similarity_tree", "similarity_map"),
+    columns={
+        "cka": ("linear CKA of what the two heads write: 1 is the same up to turning and scaling", ""),
+        "left": ("a head by its place among all, or of larger numbers the group of an earlier row", ""),
+        "right": ("the head or group that it joins", ""),
+        "distance": ("the mean JS distance at which they join", "√bits"),
+        "heads": ("how many heads are in the group", "heads"),
+        "x": ("the place on the map, to the right", "√bits"),
+        "y": ("the place on the map, upwards", "√bits"),
+        "stress": ("√(Σ (d − d̂)² / Σ d²) over all pairs, d̂ the distance on the map; 0 where the map is true", ""),
+        "matching.head_a": ("the head of the first checkpoint", ""),
+        "matching.head_b": ("the head of the second, in the same layer, that does the same", ""),
+    },
+)
 MOST_ROWS = 200  # pairs that the page lists; similarity.csv has all
 
 

@@ -26,9 +26,11 @@ import pandas as pd
 
 from analysis.head_importance import statistics_rows
 from analysis.head_similarity import args_of, check_alike
+from analysis.page import draw
 from analysis.report import write_report
 from analysis.subject import Subject, open_subject, parser, sha256, shown, write_json
-from attnkit import cli, plots, training_plots
+from analysis.training_report import figures
+from attnkit import cli
 from attnkit.ablation import Head
 from attnkit.files import staged
 from attnkit.headstats import HeadStats, collect
@@ -39,7 +41,6 @@ from attnkit.similarity import change, compare, match
 from attnkit.snapshots import load_snapshot, snapshots, steps_in_words
 from attnkit.tables import Z95, long_frame
 
-WORTH = ["accuracy_drop", "loss_increase", "gradient_importance"]  # the statistics that tell what a head is worth
 LONGEST_MAP = 64  # tokens; the table of maps grows with their square
 TABLES = ("curve", "changes", "maps")  # beside training_dynamics; and training_average of several checkpoints
 
@@ -99,8 +100,9 @@ def check(subjects: list[Subject]) -> list[Training]:
     found: list[Training] = []
     for subject in subjects:
         steps = [step for step, _ in snapshots(subject.checkpoint)]
-        if not steps:
-            raise ValueError(f"checkpoint: {subject.checkpoint} has {steps_in_words(steps)}")
+        if len(steps) < 2:
+            alone = "; a change takes two" if steps else ""
+            raise ValueError(f"checkpoint: {subject.checkpoint} has {steps_in_words(steps)}{alone}")
         check_alike(first, subject)
         if heads_of(subject.model) != heads:
             raise ValueError(f"checkpoint: {subject.checkpoint} has other layers and heads than {first.checkpoint}")
@@ -227,27 +229,7 @@ def write(out: Path, tables: dict[str, pd.DataFrame], record: dict[str, Any]) ->
         write_json(folder / "training_dynamics.json", record)
         if not (out / "run.json").exists():
             write_json(folder / "run.json", record)
-        draw(folder / "figures", tables)
-
-
-def draw(folder: Path, tables: dict[str, pd.DataFrame]) -> None:
-    """Every figure, as PNG and SVG, and the animation; maps are those of the first checkpoint."""
-    folder.mkdir()
-    first = {
-        name: table[table["checkpoint"] == table["checkpoint"].iloc[0]]
-        for name, table in tables.items()
-        if "checkpoint" in table and len(table)
-    }
-    lines = tables.get("training_average", first["training_dynamics"])
-    names = [name for name in lines["statistic"].unique() if name not in WORTH]
-    changes = tables.get("training_changes_average", tables["training_changes"])
-    plots.save(training_plots.curve(tables["training_curve"], changes), folder / "training_curve")
-    plots.save(training_plots.statistics(lines, names), folder / "training_statistics")
-    plots.save(training_plots.statistics(lines, WORTH[:2], columns=2), folder / "training_importance")
-    if "training_maps" in first:
-        plots.save(training_plots.maps(first["training_maps"]), folder / "training_maps")
-        figure, show = training_plots.moving_maps(first["training_maps"], first["training_curve"])
-        training_plots.save_gif(figure, show, first["training_curve"]["step"], folder / "training_maps.gif")
+        draw(folder, figures)
 
 
 if __name__ == "__main__":

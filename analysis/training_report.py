@@ -1,12 +1,27 @@
 """The section of the report that tells when heads learnt, read off the tables of `analysis.training_dynamics`."""
 
 import base64
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pandas as pd
 
+from analysis.columns import Dictionary
 from analysis.findings import Finding, Head, at_start, name, names
-from analysis.page import Cell, Folder, Picture, Section, Table, measured_on, percent, pictures, right, value_cell
+from analysis.page import (
+    Cell,
+    Drawn,
+    Folder,
+    Picture,
+    Section,
+    Table,
+    measured_on,
+    percent,
+    pictures,
+    right,
+    value_cell,
+)
+from attnkit import training_plots
 from attnkit.labels import number
 
 FIGURES = {
@@ -32,26 +47,81 @@ FIGURES = {
         "averages out and shows in the statistics alone.",
     ),
 }
+DICTIONARY = Dictionary(
+    tables=(
+        *("training_dynamics", "training_curve", "training_changes", "training_maps"),
+        *("training_average", "training_changes_average"),
+    ),
+    columns={
+        "checkpoint": ("the training", ""),
+        "step": ("after how many steps of the optimiser", "steps"),
+        "matched": ("the head of the first training, in the same layer, that does the same", ""),
+        "step_from": ("the step of the earlier snapshot", "steps"),
+        "step_to": ("the step of the next one", "steps"),
+        "js_divergence": ("the Jensen–Shannon divergence of the head’s rows before and after", "bits"),
+        "per_doubling": ("js_distance / log2((1 + step_to) / (1 + step_from))", "√bits"),
+        "query": ("the position that looks", ""),
+        "key": ("the position looked at", ""),
+        "weight": ("the mean weight over the sequences", "weight"),
+        "training_maps.uniform": ("what uniform attention gives", "weight"),
+        "checkpoints": ("of how many trainings", "trainings"),
+        "training_average.mean": ("the mean over the trainings, heads matched", "of the statistic"),
+        "low": ("the smallest of the trainings", "of the statistic"),
+        "high": ("the largest of the trainings", "of the statistic"),
+    },
+)
+MAPS = "training_maps"  # the table, of Parquet
+MOVING = "training_motion"  # the maps once more, as GIF
+WORTH = ["accuracy_drop", "loss_increase", "gradient_importance"]  # the statistics that tell what a head is worth
 NEEDED = 0.01  # accuracy lost, from which on a head is said to be needed
 STILL = 0.05  # JS distance per doubling below which a head is said to stay as it was
 
 
-def when_they_learnt(folder: Folder) -> Section | None:
-    curve, changes, dynamics = (folder.table(f"training_{name}") for name in ("curve", "changes", "dynamics"))
-    if curve is None or changes is None or dynamics is None:
+class Tables(NamedTuple):
+    curve: pd.DataFrame
+    dynamics: pd.DataFrame
+    values: pd.DataFrame  # of the heads: those of the one training, or of several the mean, heads matched
+    changes: pd.DataFrame  # likewise
+
+
+def tables(folder: Folder) -> Tables | None:
+    curve, dynamics, changes = (folder.table(f"training_{name}") for name in ("curve", "dynamics", "changes"))
+    if curve is None or dynamics is None or changes is None:
         return None
+    average, of_changes = folder.table("training_average"), folder.table("training_changes_average")
+    if curve["checkpoint"].nunique() > 1 and average is not None and of_changes is not None:
+        return Tables(curve, dynamics, average, of_changes)
+    return Tables(curve, dynamics, dynamics, changes)  # an average that lies there is of an earlier run
+
+
+def figures(folder: Folder) -> Iterator[tuple[str, Drawn]]:
+    found = tables(folder)
+    if found is None:
+        return
+    maps = folder.table(MAPS)
+    yield "training_curve", training_plots.curve(found.curve, found.changes)
+    described = [name for name in found.values["statistic"].unique() if name not in WORTH]
+    yield "training_statistics", training_plots.statistics(found.values, described)
+    yield "training_importance", training_plots.statistics(found.values, WORTH[:2], columns=2)
+    if maps is not None and len(maps):  # of the first training
+        first = found.curve["checkpoint"].iloc[0]
+        of_first, curve = (table[table["checkpoint"] == first] for table in (maps, found.curve))
+        yield "training_maps", training_plots.maps(of_first)
+        yield MOVING, training_plots.moving_maps(of_first, curve)
+
+
+def when_they_learnt(folder: Folder) -> Section | None:
+    found = tables(folder)
+    if found is None:
+        return None
+    curve, dynamics, values, changes = found
     record = folder.record("training_dynamics")
     several = len(record["trainings"]) > 1
-    average, of_changes = folder.table("training_average"), folder.table("training_changes_average")
-    if several and average is not None and of_changes is not None:
-        values, changes = average, of_changes
-    else:
-        values = dynamics
     drops, losses = along(values, "accuracy_drop"), along(values, "loss_increase")
     top = largest(changes)
-    found = [the_answer(curve, record), *where(top), needed(drops)]
+    told = [the_answer(curve, record), *where(top), needed(drops)]
     if several:
-        found.append(agreement(dynamics, record))
+        told.append(agreement(dynamics, record))
     return Section(
         "training",
         "When each head learnt",
@@ -66,7 +136,7 @@ def when_they_learnt(folder: Folder) -> Section | None:
             if several
             else ""
         ),
-        findings=found,
+        findings=told,
         pictures=with_animation(folder),
         table=head_table(top, drops, losses),
     )
@@ -170,7 +240,7 @@ def agreement(dynamics: pd.DataFrame, record: dict[str, Any]) -> Finding:
 def with_animation(folder: Folder) -> list[Picture]:
     """The figures, and after the maps the same maps in motion."""
     found = pictures(folder, FIGURES)
-    file = folder.path / "figures" / "training_maps.gif"
+    file = folder.path / "figures" / f"{MOVING}.gif"
     if file.is_file():
         source = f"data:image/gif;base64,{base64.b64encode(file.read_bytes()).decode()}"
         text = "The same maps, one snapshot after the other, over the loss. It starts anew after the last."

@@ -3,9 +3,9 @@
 Nothing is computed here but places and colours. Steps are drawn on a logarithmic axis that has room for 0.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,7 +27,12 @@ FRAME = "#d8dbdf"  # between the maps
 STRIP = 16  # snapshots side by side in `maps`, at most
 GIF_DPI = 80
 FRAMES_A_SECOND, HELD = 2, 5  # of the animation, and how many of them its last step stays
-Show = Callable[[int], None]  # puts the snapshot of a step into a figure
+
+
+class Animation(NamedTuple):
+    figure: Figure
+    show: Callable[[int], None]  # puts the snapshot of a step into it
+    steps: Sequence[int]
 
 
 def curve(frame: pd.DataFrame, changes: pd.DataFrame) -> Figure:
@@ -154,8 +159,8 @@ def framed(tile: np.ndarray) -> np.ndarray:
     return np.pad(tile, 1, constant_values=np.nan)
 
 
-def moving_maps(frame: pd.DataFrame, of_model: pd.DataFrame) -> tuple[Figure, Show]:
-    """A figure of all heads' mean maps over the loss curve, and the function that puts it to a step.
+def moving_maps(frame: pd.DataFrame, of_model: pd.DataFrame) -> Animation:
+    """All heads' mean maps over the loss curve, from step to step.
 
     From `training_maps` and `training_curve` of one checkpoint. Layers are rows, heads columns; white is uniform
     attention, and one colour is one weight in every head at every step.
@@ -200,18 +205,20 @@ def moving_maps(frame: pd.DataFrame, of_model: pd.DataFrame) -> tuple[Figure, Sh
         title.set_text(f"step {step}: {accuracy * n:,.0f} of {n:,.0f} right, loss {loss:.3g} nats")
 
     show(steps[0])
-    return figure, show
+    return Animation(figure, show, steps)
 
 
-def save_gif(figure: Figure, show: Show, steps: Iterable[int], path: str | Path) -> Path:
-    """Write the animation, which starts anew after it has stayed on its last step for a while."""
-    path, steps = Path(path), list(steps)
+def save_gif(animation: Animation, path: str | Path) -> Path:
+    """Write `path`.gif and return its path: it starts anew after it has stayed on its last step for a while."""
+    figure, show, steps = animation
+    path = Path(path).with_suffix(".gif")
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path.with_suffix(".first"), format="png", dpi=GIF_DPI)  # the layout is found once and then stays,
     path.with_suffix(".first").unlink()
     figure.set_layout_engine("none")  # so that nothing trembles
     writer = PillowWriter(fps=FRAMES_A_SECOND)
     with writer.saving(figure, path, dpi=GIF_DPI):
-        for step in [*steps, *steps[-1:] * (HELD - 1)]:
+        for step in [*steps, *[steps[-1]] * (HELD - 1)]:
             show(step)
             writer.grab_frame()
     return path

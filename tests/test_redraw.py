@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from analysis import (
     counting,
@@ -18,25 +19,45 @@ from analysis import (
     head_stats,
     head_stats_report,
     report,
+    training_dynamics,
+    training_report,
 )
-from analysis.page import Folder
+from analysis.columns import SHARED, columns_of, unexplained
+from analysis.page import Folder, draw
 from attnkit import cli, plots
 from attnkit.checkpoint import Checkpoint, save_checkpoint
 from attnkit.data import DataConfig
 from attnkit.model import ModelConfig, TinyTransformer
 
-STUDIES = (head_stats, head_importance, counting, head_similarity, faithfulness)
+STUDIES = {  # with what makes them write every table and every column
+    head_stats: ("--with-importance", "--per-sequence", "--baseline", "untrained"),
+    head_importance: (),
+    counting: (),
+    head_similarity: ("--checkpoint", "other"),
+    training_dynamics: ("--checkpoint", "other"),
+    faithfulness: (),
+}
+DICTIONARIES = [study.DICTIONARY for study in report.STUDIES]
+
+
+def fresh(folder, seed):
+    """A small checkpoint with two snapshots."""
+    config = ModelConfig(vocab_size=2, d_model=10, n_heads=2, d_ff=7, n_layers=2, max_len=5)
+    torch.manual_seed(seed)
+    first, last = (TinyTransformer.from_config(config) for _ in range(2))
+    info = Checkpoint(config, data=DataConfig(length=5, n_test=53), snapshots=[0, 7])
+    weights = {0: first.state_dict(), 7: last.state_dict()}
+    return save_checkpoint(folder, last, info, [], "# a card\n", weights)
 
 
 @pytest.fixture(scope="module")
 def studied(tmp_path_factory):
-    """A folder in which every study of a small fresh model has left its tables and figures."""
+    """A folder in which every study of two small fresh models has left its tables and figures."""
     folder = tmp_path_factory.mktemp("studied")
-    config = ModelConfig(vocab_size=2, d_model=15, n_heads=3, d_ff=7, n_layers=2, max_len=7)
-    made = Checkpoint(config, data=DataConfig(length=7, n_test=53))
-    checkpoint = save_checkpoint(folder / "fresh", TinyTransformer.from_config(config), made, [], "# a card\n")
-    for study in STUDIES:
-        study.main(["--checkpoint", str(checkpoint), "--out", str(folder / "out"), "--device", "cpu"])
+    own, other = (str(fresh(folder / name, seed)) for seed, name in enumerate(("own", "other")))
+    for study, arguments in STUDIES.items():
+        given = [other if argument == "other" else argument for argument in arguments]
+        study.main(["--checkpoint", own, *given, "--out", str(folder / "out"), "--device", "cpu"])
     return folder / "out"
 
 
@@ -54,9 +75,9 @@ def test_every_figure_of_every_study_is_drawn_again_from_the_tables_to_the_byte(
     redraw(folder)
 
     names = {file.name for file in (studied / "figures").iterdir()}
-    for kind in ("statistics", "mean_attention", "distribution_", "by_class_", "importance", "predictors", "pairs"):
+    for kind in (kind for study in report.STUDIES for kind in study.FIGURES):
         assert any(name.startswith(kind) for name in names)
-    assert len(names) >= 30
+    assert "training_motion.gif" in names
     assert {file.name for file in (folder / "figures").iterdir()} == names
     for name in sorted(names):
         assert (folder / "figures" / name).read_bytes() == (studied / "figures" / name).read_bytes(), name
@@ -69,6 +90,7 @@ def test_every_figure_of_every_study_is_drawn_again_from_the_tables_to_the_byte(
         (head_stats_report, "head_stats_long", "statistics"),
         (counting_report, "counting_curves", "counting"),
         (faithfulness_report, "faithfulness", "faithfulness_all"),
+        (training_report, "training_average", "training_importance"),
     ],
 )
 def test_another_number_in_a_table_is_another_picture(studied, folder, study, table, figure):
@@ -82,14 +104,27 @@ def test_another_number_in_a_table_is_another_picture(studied, folder, study, ta
     assert (folder / "changed.svg").read_bytes() != (studied / "figures" / f"{figure}.svg").read_bytes()
 
 
+def test_another_weight_in_the_table_of_maps_is_another_animation(studied, folder):
+    maps = pd.read_parquet(folder / "training_maps.parquet")
+    maps.loc[maps["query"] == 0, "weight"] = 0.5
+    maps.to_parquet(folder / "training_maps.parquet", index=False)
+    figures = dict(training_report.figures(Folder(folder)))
+    draw(folder, lambda _: [("training_motion", figures["training_motion"])])
+
+    name = "figures/training_motion.gif"
+    assert (folder / name).read_bytes() != (studied / name).read_bytes()
+
+
 def test_a_table_that_is_not_there_takes_only_its_own_figures_along(folder):
-    for name in ("histograms.csv", "pairs.csv", "mean_attention.npz", "similarity.csv", "counting_curves.csv"):
+    for name in ("histograms", "pairs", "similarity", "counting_curves"):
+        (folder / f"{name}.csv").unlink()
+    for name in ("mean_attention.npz", "training_maps.parquet"):
         (folder / name).unlink()
 
     names = {name for study in report.STUDIES for name, _ in study.figures(Folder(folder))}
-    gone = ("distribution", "pairs", "mean_attention", "similarity", "counting")
+    gone = ("distribution", "pairs", "mean_attention", "similarity_c", "counting", "training_maps", "training_motion")
     assert [name for name in names if name.startswith(gone)] == []
-    assert {"statistics", "importance", "pruning", "faithfulness_all"} <= names
+    assert {"statistics", "importance", "pruning", "training_curve", "faithfulness_all"} <= names
 
 
 def test_every_figure_on_the_page_says_what_to_see(studied):
@@ -98,7 +133,41 @@ def test_every_figure_on_the_page_says_what_to_see(studied):
 
     assert len(captions) >= 12
     assert [title for title, text in captions if not re.fullmatch(r"<p>.{40,}</p>", text, re.DOTALL)] == []
-    assert page.count("<img ") == len(list((studied / "figures").glob("*.png")))
+    assert page.count("<img ") == len([*(studied / "figures").glob("*.png"), *(studied / "figures").glob("*.gif")])
+
+
+def test_every_column_of_every_table_is_in_the_dictionary(studied, folder):
+    assert unexplained(Folder(studied), DICTIONARIES) == []
+    assert len({table for table, _ in columns_of(Folder(studied))}) >= 20
+
+    table = pd.read_csv(folder / "pruning.csv")
+    table.assign(nobody_knows=1).to_csv(folder / "pruning.csv", index=False)
+    table.to_csv(folder / "of_no_study.csv", index=False)
+    found = unexplained(Folder(folder), DICTIONARIES)
+    assert ("pruning", "nobody_knows") in found
+    assert {table for table, _ in found} == {"pruning", "of_no_study"}
+
+
+def test_the_dictionary_explains_no_column_that_no_table_has(studied):
+    """Each word is of use: no study speaks of a column that is gone."""
+    tables = list(columns_of(Folder(studied)))
+    for dictionary in DICTIONARIES:
+        own = {(table, column) for table, column in tables if table in dictionary.tables}
+        assert set(dictionary.tables) == {table for table, _ in own}
+        written = {column for _, column in own} | {f"{table}.{column}" for table, column in own}
+        assert set(dictionary.columns) - written == set()
+    used = {
+        d.explain(*place)[0] for place in tables for d in DICTIONARIES if place[0] in d.tables and d.explain(*place)
+    }
+    assert set(SHARED) - used == set()
+
+
+def test_the_page_says_what_each_column_holds_and_where_it_is(studied):
+    page = (studied / "report.html").read_text(encoding="utf-8")
+    told = re.search(r'<section id="columns">.*?</section>', page, re.DOTALL)[0]
+
+    assert re.search(r"<th scope=\"row\">preference</th>.*?<td>counting</td>", told)
+    assert told.count('<th scope="row">') == told.count("<tr>") - 1 >= 80
 
 
 def test_every_section_is_in_the_contents(studied):
@@ -117,7 +186,7 @@ def test_what_a_head_does_is_told_where_only_its_importance_was_measured(studied
     alone = re.search(r'<section id="one-by-one">.*?</section>', (folder / "report.html").read_text(), re.DOTALL)[0]
 
     assert alone == told
-    assert alone.count("<dd>It ") == 6
+    assert alone.count("<dd>It ") == 4
 
 
 @pytest.mark.parametrize(
@@ -127,6 +196,7 @@ def test_what_a_head_does_is_told_where_only_its_importance_was_measured(studied
         ("run.json", "[1]", "run.json: got list, allowed is an object"),
         ("counting.csv", "", "counting.csv: is not a table"),
         ("pairs.csv", 'a,b\n1,2,3\n4,"', "pairs.csv: is not a table"),
+        ("training_maps.parquet", "PAR1", "training_maps.parquet: is not a table"),
     ],
 )
 def test_what_cannot_be_read_is_named(folder, name, content, message, capsys):

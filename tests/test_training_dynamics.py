@@ -279,7 +279,7 @@ def test_every_promised_file_is_there_and_nothing_else(done):
     assert files == {
         *(f"training_{name}.csv" for name in ("dynamics", "curve", "changes")),
         *(f"figures/training_{name}.{kind}" for name in figures for kind in ("png", "svg")),
-        "figures/training_maps.gif",
+        "figures/training_motion.gif",
         "training_maps.parquet",
         "training_dynamics.json",
         "run.json",
@@ -350,7 +350,8 @@ def test_of_many_snapshots_the_first_the_last_and_some_between_are_drawn():
 
 def test_a_step_of_the_animation_shows_that_steps_maps_and_score(done):
     frame, curve = pd.read_parquet(done[0] / "training_maps.parquet"), done[1]["curve"]
-    figure, show = training_plots.moving_maps(frame, curve)
+    figure, show, steps = training_plots.moving_maps(frame, curve)
+    assert steps == STEPS
     above, below = figure.subfigs
     for step in (31, 3):
         show(step)
@@ -362,7 +363,7 @@ def test_a_step_of_the_animation_shows_that_steps_maps_and_score(done):
 
 
 def test_the_animation_has_a_frame_a_step_and_stays_on_the_last(done):
-    with Image.open(done[0] / "figures" / "training_maps.gif") as gif:
+    with Image.open(done[0] / "figures" / "training_motion.gif") as gif:
         seconds = []
         for number in range(gif.n_frames):
             gif.seek(number)
