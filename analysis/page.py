@@ -137,8 +137,11 @@ Figures = Callable[[Folder], Iterable[tuple[str, Drawn]]]  # the figures of a st
 def draw(path: Path, figures: Figures) -> None:
     """Draw what the tables in the folder `path` show into its `figures`: as PNG and SVG, what moves as GIF."""
     for name, drawn in figures(Folder(path)):
-        save = save_gif if isinstance(drawn, Animation) else plots.save
-        save(drawn, path / "figures" / name)
+        file = path / "figures" / name
+        if isinstance(drawn, Animation):
+            save_gif(drawn, file)
+        else:
+            plots.save(drawn, file)
 
 
 def figure_of(ax: Axes) -> Figure:
