@@ -91,11 +91,13 @@ def unexplained(folder: Folder, dictionaries: Sequence[Dictionary]) -> list[tupl
 
 
 def columns_section(folder: Folder, dictionaries: Sequence[Dictionary]) -> Section | None:
-    """A row for each meaning, with all tables that have such a column."""
+    """A row for each meaning, with all tables that have such a column, in the order of the studies."""
+    columns = list(columns_of(folder))
     rows: dict[tuple[str, str, str], list[str]] = {}
-    for table, column in columns_of(folder):
-        for dictionary in dictionaries:
-            if table in dictionary.tables and (row := dictionary.explain(table, column)):
+    for dictionary in dictionaries:
+        own = [place for place in columns if place[0] in dictionary.tables]
+        for table, column in sorted(own, key=lambda place: dictionary.tables.index(place[0])):
+            if row := dictionary.explain(table, column):
                 tables = rows.setdefault(row, [])
                 tables += [table] if table not in tables else []
     if not rows:

@@ -95,8 +95,8 @@ def how_they_count(folder: Folder) -> Section | None:
         "How each head counts",
         f"{measured_on(folder, record)} Each way to count foretells how much weight a query puts on the ones, by how "
         "many there are; R² is the share of the variance of that weight, over all queries of all sequences, that it "
-        "explains. A way is a head’s own if it explains 90 % and leaves at most half as much unexplained as the next "
-        "best; otherwise the head is undecided.",
+        "explains (below 0: worse than always the same weight). A way is a head’s own if it explains 90 % and leaves "
+        "at most half as much unexplained as the next best; otherwise the head is undecided.",
         findings=each if len(of_heads) <= MANY else verdicts(first),
         pictures=pictures(folder, FIGURES),
         table=Table("How well each way to count explains each head", columns, body, 2, sortable=True),

@@ -83,8 +83,8 @@ def do_weights_explain(folder: Folder) -> Section | None:
             if record["population"]
             else "Intervals are 95 %, over the sequences. "
         )
-        + f"Integrated gradients start from embeddings of 0 and take {steps['steps']} steps; what their sum misses of "
-        f"the change of the margin on the way is {number(steps['missed_mean'])} on average, "
+        + f"Integrated gradients start from embeddings of 0 and take {steps['steps']} steps; their sum misses "
+        f"the change of the margin on the way by {number(steps['missed_mean'])} on average, by "
         f"{number(steps['missed_max'])} at most.",
         findings=[finding for finding in found if finding],
         pictures=pictures(folder, FIGURES),
@@ -137,8 +137,9 @@ def of_gradients(whole: list[Row]) -> Finding | None:
     if not attention or not gradients:
         return None
     best = attention[0]["mean"]
-    how = "Nearer to what flips do than" if gradients[0]["mean"] > best else "No nearer to what flips do than"
-    return Finding("The gradients", f"{told(gradients)}. {how} any attention, of which the best has {number(best)}.")
+    how = "better" if gradients[0]["mean"] > best else "no better"
+    text = f"They tell what flips do {how} than attention, of which the best has {number(best)}."
+    return Finding("The gradients", f"{told(gradients)}. {text}")
 
 
 def with_signs(whole: list[Row]) -> Finding | None:
@@ -161,10 +162,10 @@ def hard_or_easy(rows: list[Row]) -> Finding | None:
     if len({row["value"] for row in rows}) < 2:
         return None
     best, worst = (
-        f"{group_words(row)}, where τ is {number(row['mean'])} ({NAMES[row['attribution']][0]}, {row['n']:,} sequences)"
+        f"{group_words(row)}: τ is {number(row['mean'])} ({NAMES[row['attribution']][0]}, {row['n']:,} sequences)"
         for row in (rows[0], rows[-1])
     )
-    return Finding("It depends on the sequence", f"Attention agrees most with flips {best}, and least {worst}.")
+    return Finding("It depends on the sequence", f"Attention agrees with flips most {best}. Least {worst}.")
 
 
 FEWEST = 30  # sequences from which a group is spoken of

@@ -55,7 +55,7 @@ DICTIONARY = Dictionary(
         "low": ("the lower edge of a bin of sequence values", "of the statistic"),
         "high": ("its upper edge", "of the statistic"),
         "count": ("how many sequences have a value in the bin", "sequences"),
-        "offset": ("how far the key stands after the query; below 0, before it", "tokens"),
+        "offset_profile.offset": ("how far the key stands after the query; below 0, before it", "tokens"),
         "offset_profile.mean": ("the mean weight on the key so far from the query", "weight"),
         "offset_profile.n": ("how many queries of all sequences have such a key", "rows"),
         "row": ("the place of the sequence in the data, counted from 0", ""),
@@ -104,7 +104,7 @@ def how_to_read(folder: Folder) -> Section | None:
         "In every layer several heads run side by side. For each token (the query) a head divides a weight of 1 among "
         "all tokens (the keys), and so says where that token looks. A statistic turns one such row of weights into "
         "one number; it is averaged over the rows of a sequence, then over sequences, so that every sequence counts "
-        "once. The measure of everything is uniform attention, which looks everywhere alike, about as a "
+        "once. Everything is held against uniform attention, which looks everywhere alike, about as a "
         "head does before training. Layers and heads are counted from 0.",
     )
 

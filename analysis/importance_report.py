@@ -11,7 +11,7 @@ from analysis.columns import Dictionary
 from analysis.findings import Finding, at_start, name, names
 from analysis.page import Cell, Folder, Section, Table, measured_on, percent, pictures, value_cell
 from attnkit import importance_plots
-from attnkit.labels import number, words
+from attnkit.labels import number
 
 FIGURES = {  # the beginning of a file's name: a title, and what to see
     "importance": (
@@ -57,7 +57,7 @@ DICTIONARY = Dictionary(
     },
 )
 COSTLY = 0.001  # share of the answers from which a head is said to cost accuracy
-ADJUSTED = 0.05  # p from which on a correlation may well be chance
+LEAST = 0.001  # nats, below which words do not say how many
 
 
 def figures(folder: Folder) -> Iterator[tuple[str, Figure]]:
@@ -79,7 +79,7 @@ def what_is_lost(folder: Folder) -> Section | None:
         return None
     record = folder.record("head_importance")
     zero, mean, resample = (of_method(table, method) for method in ("zero", "mean", "resample"))
-    found = [most(zero), free(zero, record), by_mean(zero, mean), misled(mean, resample)]
+    found = [most(zero), free(zero, record), over_all(folder, record), by_mean(zero, mean), misled(mean, resample)]
     if (pairs := folder.table("pairs")) is not None:
         found.append(covering(pairs, zero))
     if (pruning := folder.table("pruning")) is not None:
@@ -95,38 +95,6 @@ def what_is_lost(folder: Folder) -> Section | None:
     )
 
 
-def what_foretells(folder: Folder) -> Section | None:
-    """Which statistic predicts damage."""
-    table = folder.table("predictors")
-    if table is None or table.empty:
-        return None
-    found = [strongest(table[table["effect"] == effect]) for effect in table["effect"].unique()]
-    columns = ("spearman", "spearman_ci_low", "spearman_ci_high", "p", "p_adjusted")
-    body = [
-        [
-            Cell(words(row["statistic"])),
-            Cell(EFFECT_WORDS[row["effect"]]),
-            *(value_cell(row[column], 0.0) for column in columns),
-        ]
-        for _, row in table.sort_values("spearman", key=abs, ascending=False, kind="stable").iterrows()
-    ]
-    headings = ["Statistic", "Foretells", "Spearman’s ρ", "from", "to", "p", "p, adjusted"]
-    return Section(
-        "predictors",
-        "Which statistic foretells the damage",
-        "A description is not an effect: how a head attends need not tell what it is worth. Over the "
-        f"{table['n'].max()} heads each statistic is held against what removing the head costs. The intervals are wide "
-        "because the heads are few; they say how sure one can be of other heads of this kind. p is adjusted over all "
-        "rows (Benjamini–Hochberg).",
-        findings=[finding for finding in found if finding],
-        pictures=pictures(folder, {"predictors": FIGURES["predictors"]}),
-        table=Table("Rank correlation of statistics and damage", [(h, "") for h in headings], body, 2, sortable=True),
-    )
-
-
-EFFECT_WORDS = {"accuracy_drop": "accuracy lost", "loss_increase": "loss increase"}
-
-
 # ---------------------------------------------------------------- on what
 
 
@@ -136,7 +104,7 @@ def interval_words(record: dict[str, Any]) -> str:
             "These are all sequences there are, so there is no sampling error; only the draw of another sequence "
             "leaves one, and has an interval."
         )
-    return "Intervals are 95 %, from these differences."
+    return "Intervals are those of the mean of these differences, 95 %."
 
 
 # ---------------------------------------------------------------- what stands out
@@ -149,15 +117,19 @@ def of_method(table: pd.DataFrame, method: str) -> pd.DataFrame:
 def answers(row: pd.Series) -> str:
     """How many answers are lost, in words."""
     lost, n = round(row["answers_lost"]), int(row["n"])
-    return f"{lost:,} of {n:,} answers become wrong ({percent(lost / n)})" if lost else f"none of {n:,} answers is lost"
+    if not lost:
+        return f"none of {n:,} answers is lost"
+    return f"{lost:,} of {n:,} answers {'becomes' if lost == 1 else 'become'} wrong ({percent(lost / n)})"
 
 
 def nats(value: float) -> str:
-    return f"{number(abs(value))}\N{NO-BREAK SPACE}nats"
+    size = number(abs(value)) if abs(value) >= LEAST else f"less than {LEAST}"
+    return f"{size}\N{NO-BREAK SPACE}nats"
 
 
 def changes(value: float) -> str:
-    return f"the loss {'rises' if value >= 0 else 'falls'} by {nats(value)}"
+    way = "rises" if value >= 0 else "falls"
+    return f"the loss {way} by {nats(value)}" if abs(value) >= LEAST else f"the loss hardly {way} (by {nats(value)})"
 
 
 def most(zero: pd.DataFrame) -> Finding | None:
@@ -172,8 +144,29 @@ def free(zero: pd.DataFrame, record: dict[str, Any]) -> Finding | None:
         return Finding("None is free", f"No head can be removed without losing one of the {n:,} answers.")
     text = f"{len(heads)} of {len(zero)} heads can be removed, each alone, without losing one of the {n:,} answers"
     # Of a sample, none in n still leaves as many as would go unseen in one sample of twenty (Clopper & Pearson 1934).
-    bound = "" if record["population"] else f" (of all sequences, at most {percent(1 - 0.05 ** (1 / n))}, 95 % sure)"
+    bound = (
+        "" if record["population"] else f" (of all sequences it may be up to {percent(1 - 0.05 ** (1 / n))}, 95 % sure)"
+    )
     return Finding("Free to go", f"{text}{bound}: {names(heads)}.")
+
+
+def over_all(folder: Folder, record: dict[str, Any]) -> Finding | None:
+    """The same from the table of `analysis.head_stats`, where that has run over all sequences and this has not."""
+    if folder.long is None or not folder.run.get("population") or record["population"]:
+        return None
+    if folder.run["checkpoint_sha256"] != record["checkpoint_sha256"]:
+        return None
+    drops = folder.long[folder.long["statistic"] == "accuracy_drop"].set_index(["layer", "head"])
+    if drops.empty:
+        return None
+    n, unneeded = int(drops["n"].max()), drops.index[drops["max"] <= 0]  # of one sequence: 1 where its answer is lost
+    text = f"Each of the {len(drops)} heads costs some of all {n:,} answers."
+    if len(unneeded):
+        text = f"{len(unneeded)} of {len(drops)} heads can be removed, each alone, without losing one of all {n:,} "
+        text += f"answers: {names(unneeded)}."
+    worst = drops["mean"].sort_values().index[-1]
+    costs = f" {at_start(worst)} costs most, {percent(drops['mean'].max())} of them."
+    return Finding("Over all sequences", text + (costs if drops["mean"].max() > 0 else ""))
 
 
 def by_mean(zero: pd.DataFrame, mean: pd.DataFrame) -> Finding | None:
@@ -218,7 +211,7 @@ def covering(pairs: pd.DataFrame, zero: pd.DataFrame) -> Finding | None:
     return Finding(
         "They cover for each other",
         f"{at_start(a)} and {name(b)} cost {alone[0]} and {alone[1]} of the answers alone, but "
-        f"{percent(row['accuracy_drop'])} together: the most beyond the sum of all pairs.",
+        f"{percent(row['accuracy_drop'])} together. No other pair costs as much beyond the sum.",
     )
 
 
@@ -237,18 +230,6 @@ def how_few(pruning: pd.DataFrame, n: int) -> Finding | None:
     if last < heads:
         rest += f", and {percent(pruning['accuracy'].iloc[last + 1])} with one more"
     return Finding("How few would do", f"{text}{rest}.")
-
-
-def strongest(table: pd.DataFrame) -> Finding:
-    row = table.sort_values("spearman", key=abs).iloc[-1]
-    effect, low, high, p = (row[column] for column in ("effect", "spearman_ci_low", "spearman_ci_high", "p_adjusted"))
-    interval = f" (95 % from {number(low)} to {number(high)})" if low == low else ""
-    chance = ", which may well be chance" if p > ADJUSTED else ""
-    return Finding(
-        EFFECT_WORDS[effect].capitalize(),
-        f"{words(row['statistic'])} goes most closely with the {EFFECT_WORDS[effect]}: ρ is {number(row['spearman'])}"
-        f"{interval}; adjusted for all that were tried, p is {number(p)}{chance}.",
-    )
 
 
 # ---------------------------------------------------------------- the table

@@ -47,6 +47,11 @@ class Table:
     sortable: bool = False
 
     @property
+    def of_text(self) -> set[int]:
+        """The columns that have no number."""
+        return {k for k in range(len(self.columns)) if all(row[k].value is None for row in self.rows)}
+
+    @property
     def has_numbers(self) -> bool:
         return any(cell.value is not None for row in self.rows for cell in row)
 

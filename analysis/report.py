@@ -24,6 +24,7 @@ from analysis import (
     head_by_head,
     head_stats_report,
     importance_report,
+    predictors_report,
     similarity_report,
     training_report,
 )
@@ -193,7 +194,7 @@ SECTIONS = [
     head_stats_report.all_heads,
     importance_report.what_is_lost,
     head_by_head.one_by_one,
-    importance_report.what_foretells,
+    predictors_report.what_foretells,
     counting_report.how_they_count,
     similarity_report.which_do_the_same,
     training_report.when_they_learnt,

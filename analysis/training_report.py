@@ -214,7 +214,7 @@ def needed(drops: dict[Head, dict[int, float]]) -> Finding:
             parts.append(f"{name(head)} since step {steps[since]} ({end} at the end)")
         elif any(costs):
             passing.append(head)
-    text = f"Without it at least {NEEDED:.0%} of the answers are lost: "
+    text = f"Without it at least {100 * NEEDED:.0f}\N{NO-BREAK SPACE}% of the answers are lost: "
     text += f"{'; '.join(parts)}." if parts else "at the end, no head by itself."
     if passing:
         steps = list(drops[passing[0]])
@@ -243,7 +243,7 @@ def with_animation(folder: Folder) -> list[Picture]:
     file = folder.path / "figures" / f"{MOVING}.gif"
     if file.is_file():
         source = f"data:image/gif;base64,{base64.b64encode(file.read_bytes()).decode()}"
-        text = "The same maps, one snapshot after the other, over the loss. It starts anew after the last."
+        text = "The same maps, one snapshot after the other, above the loss. After the last it starts anew."
         found.append(Picture("The heads in motion", text, [("an animation", source)]))
     return found
 

@@ -67,7 +67,8 @@ def pruning(frame: pd.DataFrame) -> Figure:
         ax.grid(axis="y", color=FAINT, linewidth=0.3, alpha=0.5)
     panels[0].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     panels[1].set_yscale("log")
-    ticks = ["none"] + [f"+ {layer}.{head}" for layer, head in zip(frame["layer"][1:], frame["head"][1:], strict=True)]
+    heads = frame[["layer", "head"]].iloc[1:].astype(int).to_numpy()  # read from a file they are 1.0 and not 1
+    ticks = ["none"] + [f"+ {layer}.{head}" for layer, head in heads]
     panels[1].set_xticks(x, ticks, size=8, rotation=90 if len(x) > MAX_WRITTEN else 0, **TEXT)
     panels[1].set_xlabel("heads removed so far (layer.head), one after the other", size=10, **TEXT)
     return figure

@@ -253,6 +253,11 @@ def test_numbers_sort_from_the_largest_and_texts_from_a(studied, browser):
     assert not faults
 
 
+TOO_WIDE = """() => [...document.querySelectorAll("main table, main img")]
+    .filter(part => part.getBoundingClientRect().right > innerWidth).map(part => part.caption?.textContent ?? part.alt)"""
+PAPER = 720  # CSS pixels: the width of A4 or letter within its margins
+
+
 @pytest.mark.browser
 def test_on_paper_nothing_is_cut_off_and_all_is_black_on_white(studied, browser):
     page = browser.new_context(color_scheme="dark").new_page()
@@ -264,6 +269,8 @@ def test_on_paper_nothing_is_cut_off_and_all_is_black_on_white(studied, browser)
     assert page.evaluate("getComputedStyle(document.querySelector('nav')).display") == "none"
     cut = "[...document.querySelectorAll('.scroll')].filter(e => getComputedStyle(e).overflowY !== 'visible').length"
     assert page.evaluate(cut) == 0
+    page.set_viewport_size({"width": PAPER, "height": 900})
+    assert page.evaluate(TOO_WIDE) == []
     assert page.pdf().startswith(b"%PDF")
 
 

@@ -399,7 +399,7 @@ def test_a_head_is_needed_since_the_step_from_which_it_always_cost_accuracy():
     assert "layer 0, head 0 since step 7 (10.0\N{NO-BREAK SPACE}% at the end)." in text
     assert text.endswith("On the way and not at the end, most at step 1: layer 0, head 1.")
     nobody = needed({(0, 0): dict.fromkeys(STEPS, 0.0)}).text
-    assert nobody == "Without it at least 1% of the answers are lost: at the end, no head by itself."
+    assert nobody == "Without it at least 1\N{NO-BREAK SPACE}% of the answers are lost: at the end, no head by itself."
 
 
 def test_values_are_read_in_the_order_of_the_steps():
