@@ -75,4 +75,4 @@ def does(values: Group, head: Head) -> str:
 
 
 def without(row: pd.Series) -> str:
-    return f"Without it {answers(row)} and {changes(row['loss_increase'])}."
+    return f"Without it, {answers(row)} and {changes(row['loss_increase'])}."

@@ -32,6 +32,22 @@ def test_a_study_that_fails_is_named_with_its_last_word(tmp_path, capsys):
     assert "\n" not in error
 
 
-@pytest.mark.parametrize("study", [all_studies.FIRST, *all_studies.AFTER])
+@pytest.mark.parametrize("study", [all_studies.FIRST, *all_studies.AFTER, all_studies.OF_SNAPSHOTS])
 def test_every_study_that_is_run_is_there(study):
     __import__(f"analysis.{study[0]}")
+
+
+@pytest.mark.parametrize("snapshots", [[], [0, 7]])
+def test_training_is_followed_where_it_has_kept_snapshots(tmp_path, monkeypatch, snapshots):
+    ran = []
+    monkeypatch.setattr(all_studies, "run", lambda study: ran.append(study[0]))
+    monkeypatch.setattr(all_studies, "write_report", lambda out: out)
+    config = ModelConfig(vocab_size=2, d_model=6, n_heads=2, d_ff=7, n_layers=1, max_len=5)
+    model = TinyTransformer.from_config(config)
+    weights = dict.fromkeys(snapshots, model.state_dict())
+    checkpoint = save_checkpoint(tmp_path, model, Checkpoint(config, snapshots=snapshots), [], "# a card\n", weights)
+    all_studies.main(["--checkpoint", str(checkpoint), "--out", str(tmp_path / "out"), "--device", "cpu"])
+
+    assert ran[0] == "head_stats"
+    assert ("training_dynamics" in ran) is bool(snapshots)
+    assert len(ran) == len(set(ran)) == 5 + bool(snapshots)

@@ -40,7 +40,7 @@ def test_sentences_say_what_the_tables_say(tmp_path):
         "layer 1, head 0 does the most harm: 12 of 200 answers become wrong (6.0 %). The model can do without",
         "2 of 4 heads can go together for less than 0.1 % of the answers: layer 0, head 0; layer 1, head 0.",
         "The accuracy is then 100 %, and 75.0 % with one more.",
-        "Without it none of 200 answers is lost and the loss rises by 0.250 nats.",
+        "Without it, none of 200 answers is lost and the loss rises by 0.250 nats.",
     ):
         assert sentence in page
 

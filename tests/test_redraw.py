@@ -166,8 +166,8 @@ def test_the_page_says_what_each_column_holds_and_where_it_is(studied):
     page = (studied / "report.html").read_text(encoding="utf-8")
     told = re.search(r'<section id="columns">.*?</section>', page, re.DOTALL)[0]
 
-    assert re.search(r"<th scope=\"row\">preference</th>.*?<td>counting</td>", told)
-    assert told.count('<th scope="row">') == told.count("<tr>") - 1 >= 80
+    assert re.search(r"<th [^>]*>preference</th>.*?<td>counting</td>", told)
+    assert told.count('<th scope="row"') == told.count("<tr>") - 1 >= 80
 
 
 def test_every_section_is_in_the_contents(studied):
@@ -254,7 +254,8 @@ def test_numbers_sort_from_the_largest_and_texts_from_a(studied, browser):
 
 
 TOO_WIDE = """() => [...document.querySelectorAll("main table, main img")]
-    .filter(part => part.getBoundingClientRect().right > innerWidth).map(part => part.caption?.textContent ?? part.alt)"""
+    .filter(part => part.getBoundingClientRect().right > innerWidth)
+    .map(part => part.caption?.textContent ?? part.alt)"""
 PAPER = 720  # CSS pixels: the width of A4 or letter within its margins
 
 
