@@ -157,7 +157,7 @@ def matching_frame(between: pd.DataFrame) -> pd.DataFrame:
 
 def write(out: Path, tables: dict[str, pd.DataFrame], record: dict[str, Any]) -> None:
     """All tables, figures and the record, or none of them."""
-    with staged(out, last="similarity.csv") as folder:
+    with staged(out, last="similarity.csv", stale=("similarity_between.csv", "matching.csv")) as folder:
         for name, table in tables.items():
             table.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n", encoding="utf-8")
         write_json(folder / "similarity.json", record)

@@ -220,7 +220,8 @@ def average_changes(changes: pd.DataFrame) -> pd.DataFrame:
 
 def write(out: Path, tables: dict[str, pd.DataFrame], record: dict[str, Any]) -> None:
     """All tables, figures and the record, or none of them. The maps, long and dull to read, are Parquet."""
-    with staged(out, last="training_dynamics.csv") as folder:
+    of_several = ("training_average.csv", "training_changes_average.csv")
+    with staged(out, last="training_dynamics.csv", stale=of_several) as folder:
         for name, table in tables.items():
             if name == "training_maps":
                 table.to_parquet(folder / f"{name}.parquet", index=False)

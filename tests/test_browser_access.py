@@ -37,6 +37,7 @@ def use_everything(page):
     switch(page, 0, 3).click()
     expect(grid(page)).to_have_attribute("data-off", "0.3")
     expect(page.locator(".ranks li")).to_have_count(5)
+    expect(page.locator(".stale")).to_have_count(0)  # numbers of the sequence before are pale until the new ones come
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
