@@ -7,8 +7,12 @@ grow with the data. `attnkit.tables` turns the end result into pandas frames.
 One sequence is one observation: queries of one sequence depend on each other and are never counted as such.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,9 +25,12 @@ from attnkit.meanmaps import MapSums
 from attnkit.measures import Measure, applicable
 from attnkit.model import TinyTransformer
 from attnkit.moments import Moments, merge
+from attnkit.observe import private
 from attnkit.reading import Readings, joined, read_batch
 
-TOGETHER = 8  # batches whose readings are summed at a time
+TOGETHER = 4  # batches whose readings are summed at a time
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -108,13 +115,58 @@ def collect(
     How the sequences are cut into batches changes nothing. `on_readings` is handed every batch's numbers, in order.
     Raises ValueError as `reading.read_batch` does.
     """
-    measures = applicable(vocab)
-    stats = HeadStats(tuple(measures), model.config.max_len)
-    read: list[Readings] = []
-    for batch in batches:
-        read.append(read_batch(model, batch, measures))
+    measures, longest = applicable(vocab), model.config.max_len
+
+    def part(own: TinyTransformer, some: list[Batch]) -> tuple[list[Readings], HeadStats]:
+        read = [read_batch(own, batch, measures) for batch in some]
+        return read, HeadStats.of(joined(read), measures, longest)
+
+    stats = HeadStats(tuple(measures), longest)
+    for read, of_part in side_by_side(model, part, cut(batches, TOGETHER)):
+        stats = stats + of_part
         if on_readings:
-            on_readings(read[-1])
-        if len(read) == TOGETHER:
-            stats, read = stats + HeadStats.of(joined(read), measures, model.config.max_len), []
-    return stats + HeadStats.of(joined(read), measures, model.config.max_len) if read else stats
+            for readings in read:
+                on_readings(readings)
+    return stats
+
+
+def cut(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """So many in a row at a time."""
+    rest = iter(items)
+    while some := list(islice(rest, size)):
+        yield some
+
+
+def side_by_side(
+    model: TinyTransformer, work: Callable[[TinyTransformer, Item], Result], items: Iterable[Item]
+) -> Iterator[Result]:
+    """work(model, item) of every item, in order; on a CPU of as many side by side as torch has threads.
+
+    Meanwhile torch's operations take one thread each: a small model's are too short to be shared among threads.
+    """
+    at_once = torch.get_num_threads()
+    if at_once == 1 or next(model.parameters()).device.type != "cpu":
+        yield from (work(model, item) for item in items)
+        return
+    models = [private(model) for _ in range(at_once)]  # a thread takes one, and puts it back
+
+    def run(item: Item) -> Result:
+        own = models.pop()
+        try:
+            return work(own, item)
+        finally:
+            models.append(own)
+
+    waiting: deque[Future[Result]] = deque()
+    pool = ThreadPoolExecutor(at_once, thread_name_prefix="attnkit-read")
+    torch.set_num_threads(1)
+    try:
+        for item in items:
+            waiting.append(pool.submit(run, item))
+            if len(waiting) > at_once:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(at_once)

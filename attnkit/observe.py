@@ -3,10 +3,12 @@
 Everything the toolkit measures is a reading of `AttentionCall`s, whatever model they come from.
 """
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from jaxtyping import Bool, Float
@@ -41,6 +43,12 @@ def observe(model: TinyTransformer, on_call: Callable[[AttentionCall], None]) ->
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def private(model: TinyTransformer) -> TinyTransformer:
+    """The same weights in modules of one's own: hooks on these are nobody else's."""
+    tensors = chain(model.parameters(), model.buffers())
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
 
 
 def _report(

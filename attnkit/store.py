@@ -7,8 +7,7 @@ the last bit, whether they were summed now or before the interruption.
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from attnkit.data import Batch
-from attnkit.headstats import Cell, HeadStats, collect
+from attnkit.headstats import Cell, HeadStats, collect, cut
 from attnkit.meanmaps import MapSums
 from attnkit.measures import applicable
 from attnkit.model import TinyTransformer
@@ -151,12 +150,6 @@ def collect_in_shards(
         stats = stats + part
         first += sum(map(len, shard))
     return stats
-
-
-def cut(batches: Iterable[Batch], size: int) -> Iterator[list[Batch]]:
-    rest = iter(batches)
-    while shard := list(islice(rest, size)):
-        yield shard
 
 
 def per_sequence_tables(kept: list[Readings], names: Sequence[str], first: int) -> list[pa.Table]:

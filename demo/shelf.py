@@ -33,7 +33,7 @@ def open_checkpoint(name: str) -> tuple[Checkpoint, TinyTransformer]:
     """Only by the name of a folder in checkpoints/, or NAME@STEP for its weights after so many steps of training.
 
     Raises ValueError if there is none or it does not open.
-    The model is shared by all visitors: whoever hooks it takes a `views.private` one.
+    The model is shared by all visitors: whoever hooks it takes a `observe.private` one.
     """
     known = folders()
     folder, step = at_step(name)

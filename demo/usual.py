@@ -7,9 +7,10 @@ import torch
 
 from attnkit.data import Batch
 from attnkit.measures import applicable
+from attnkit.observe import private
 from attnkit.reading import read_batch
 from demo.shelf import open_reference
-from demo.views import Reading, private, switching
+from demo.views import Reading, switching
 from demo.words import Refusal
 
 ORDINARY = (0.5, 99.5)  # percentiles: one sequence in a hundred is outside

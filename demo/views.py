@@ -4,11 +4,9 @@ Every view is a pure function of what is on the page and of the files in checkpo
 A ValueError is a sentence for the person who asked. No gradio here.
 """
 
-import copy
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, TypedDict
 
 import numpy as np
@@ -20,7 +18,7 @@ from attnkit.checkpoint import Checkpoint
 from attnkit.data import encode, show
 from attnkit.labels import readable
 from attnkit.model import TinyTransformer
-from attnkit.observe import AttentionCall, observe
+from attnkit.observe import AttentionCall, observe, private
 from attnkit.tasks import TASKS
 from demo.shelf import open_checkpoint, open_reference
 from demo.words import Refusal
@@ -133,12 +131,6 @@ def gates_of(info: Checkpoint, off: Iterable[Head]) -> Tensor:
     for layer, head in off:
         gates[layer, 0, head] = True
     return gates
-
-
-def private(model: TinyTransformer) -> TinyTransformer:
-    """The same weights in modules of one's own: hooks on these are nobody else's."""
-    tensors = chain(model.parameters(), model.buffers())
-    return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
 
 
 def switching(model: TinyTransformer, gates: Tensor, means: Tensor | None) -> AbstractContextManager[None]:

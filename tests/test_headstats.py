@@ -274,3 +274,31 @@ def test_batch_size_does_not_change_a_bit_in_float32():
 
     for other in results[1:]:
         assert_same(results[0], other)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_batches_read_side_by_side_come_in_their_order_and_leave_torch_as_it_was(model, threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        some = sequences(41, [7])
+        seen = []
+        stats = collect(model, batch_of(some).split(2), list(BITS), on_readings=seen.append)
+
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert torch.cat([readings.labels for readings in seen]).tolist() == labels_of(some).tolist()
+    assert_same(stats, collect(model, [batch_of(some)], list(BITS)))
+
+
+def test_a_batch_that_cannot_be_read_stops_the_rest(model):
+    """The fault of one of many side by side is the caller's to see, and torch has its threads back."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(ValueError, match="token id 2"):
+            collect(model, [batch_of(sequences(2, [7])), Batch(torch.full((1, 3), 2))] * 9, list(BITS))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -11,7 +11,7 @@ import torch
 from attnkit import load_checkpoint
 from attnkit.checkpoint import TaskInfo
 from attnkit.data import DataConfig
-from attnkit.observe import observe
+from attnkit.observe import observe, private
 from demo import packing, shelf, views
 from tests.serving import ARTICLE, COLOURS, fill, write
 
@@ -75,7 +75,7 @@ def test_value_norms_are_what_one_key_alone_would_write(checkpoints):
     """A sequence of one token attends to itself alone: the norm is that of the head's whole output."""
     reading = views.read(COLOURS, "<")
     calls = []
-    model = views.private(reading.model)
+    model = private(reading.model)
     with observe(model, calls.append), torch.no_grad():
         model(reading.ids[None])
     written = torch.cat([torch.linalg.vector_norm(call.output @ call.w_o, dim=-1) for call in calls])
