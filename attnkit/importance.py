@@ -22,6 +22,7 @@ from attnkit.data import Batch
 from attnkit.model import TinyTransformer, TransformerEncoderLayer, mean_pool
 from attnkit.moments import Moments
 from attnkit.observe import observe
+from attnkit.workers import side_by_side
 
 Batches = Callable[[], Iterable[Batch]]  # each call goes through the same sequences in the same order
 Heads = frozenset[Head]
@@ -132,10 +133,12 @@ def measure_importance(
     if wrong := set(methods) - set(METHODS):
         raise ValueError(f"methods: got {', '.join(sorted(wrong))}; allowed are {', '.join(METHODS)}")
     means = mean_outputs(model, batches()) if "mean" in methods else None
-    parts = (
-        measure_batch(Trial(model, batch), methods, means, donors, found, pairs)
-        for batch, donors, found in with_donors(model, batches, seed if "resample" in methods else None)
-    )
+
+    def part(own: TinyTransformer, item: tuple[Batch, list[Batch], Tensor | None]) -> Importance:
+        batch, donors, found = item
+        return measure_batch(Trial(own, batch), methods, means, donors, found, pairs)
+
+    parts = side_by_side(model, part, with_donors(model, batches, seed if "resample" in methods else None))
     first = next(parts, None)
     if first is None:
         raise ValueError("batches: there are no sequences to measure")
@@ -210,8 +213,12 @@ def by_head(model: TinyTransformer, m: Moments) -> Moments:
 def measure_sets(model: TinyTransformer, batches: Batches, sets: Sequence[Heads]) -> Moments:
     """What it does to remove (zero ablation) each of these sets of heads, (sets, 4)."""
     device = next(model.parameters()).device
-    trials = (Trial(model, batch.to(device)) for batch in batches())
-    return reduce(add, (moments([t.effects(dict.fromkeys(removed, 0.0)) for removed in sets]) for t in trials))
+
+    def part(own: TinyTransformer, batch: Batch) -> Moments:
+        trial = Trial(own, batch.to(device))
+        return moments([trial.effects(dict.fromkeys(removed, 0.0)) for removed in sets])
+
+    return reduce(add, side_by_side(model, part, batches()))
 
 
 def prune(model: TinyTransformer, batches: Batches, *, seed: int = 0) -> list[tuple[Head, Moments]]:

@@ -18,13 +18,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from attnkit.data import Batch
-from attnkit.headstats import Cell, HeadStats, collect, cut
+from attnkit.headstats import Cell, HeadStats, collect
 from attnkit.meanmaps import MapSums
 from attnkit.measures import applicable
 from attnkit.model import TinyTransformer
 from attnkit.moments import Moments
 from attnkit.reading import Readings
 from attnkit.tables import per_sequence_table
+from attnkit.workers import cut
 
 MOMENTS = ("count", "mean", "m2", "low", "high")
 SHARD = 32  # batches
