@@ -18,13 +18,12 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from analysis.counting_report import figures
-from analysis.page import draw
 from analysis.report import write_report
-from analysis.subject import open_subject, parser, write_json
+from analysis.study import write_study
+from analysis.subject import open_subject, parser
 from attnkit import cli
 from attnkit.ablation import of_each_length, own_tokens
 from attnkit.data import Batch
-from attnkit.files import staged
 from attnkit.model import TinyTransformer
 from attnkit.observe import AttentionCall, observe
 from attnkit.tasks import MAJORITY
@@ -228,13 +227,7 @@ def main(argv: list[str] | None = None) -> None:
     curves = curves_frame(counts, ways)
     n = int(sum(float(sums.sequences.sum()) for sums in counts.values()))
     record = subject.record() | {"sequences": n, "seconds": seconds}
-    with staged(subject.out, last="counting.csv") as folder:
-        for name, table in (("counting", ways), ("counting_curves", curves)):
-            table.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n", encoding="utf-8")
-        write_json(folder / "counting.json", record)
-        if not (subject.out / "run.json").exists():
-            write_json(folder / "run.json", record)
-        draw(folder, figures)
+    write_study(subject.out, "counting", {"counting": ways, "counting_curves": curves}, record, figures)
     print(f"{n:,} sequences in {seconds:.1f} s")
     print(f"report: {write_report(subject.out)}")
 

@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 
 from analysis.faithfulness_report import figures
-from analysis.page import draw
 from analysis.report import write_report
-from analysis.subject import open_subject, parser, write_json
+from analysis.study import write_study
+from analysis.subject import open_subject, parser
 from attnkit import cli
 from attnkit.attribution import STEPS
 from attnkit.faithfulness import (
@@ -29,7 +29,6 @@ from attnkit.faithfulness import (
     measure_faithfulness,
     quarters,
 )
-from attnkit.files import staged
 from attnkit.tables import Z95
 from attnkit.tasks import MAJORITY
 
@@ -54,12 +53,7 @@ def main(argv: list[str] | None = None) -> None:
         },
     }
     table = faithfulness_frame(found, groupings, population=subject.dataset.population)
-    with staged(subject.out, last="faithfulness.csv") as folder:
-        table.to_csv(folder / "faithfulness.csv", index=False, lineterminator="\n", encoding="utf-8")
-        write_json(folder / "faithfulness.json", record)
-        if not (subject.out / "run.json").exists():
-            write_json(folder / "run.json", record)
-        draw(folder, figures)
+    write_study(subject.out, "faithfulness", {"faithfulness": table}, record, figures)
     print(f"{record['sequences']:,} sequences in {seconds:.1f} s")
     print(f"report: {write_report(subject.out)}")
 

@@ -18,12 +18,11 @@ import torch
 from scipy import stats
 
 from analysis.importance_report import figures
-from analysis.page import draw
 from analysis.report import write_report
-from analysis.subject import open_subject, parser, write_json
+from analysis.study import write_study
+from analysis.subject import open_subject, parser
 from attnkit import cli
 from attnkit.ablation import Head
-from attnkit.files import staged
 from attnkit.headstats import collect
 from attnkit.importance import DRAWS, EFFECTS, Importance, measure_importance, pairs_of, prune
 from attnkit.measures import applicable
@@ -65,13 +64,7 @@ def main(argv: list[str] | None = None) -> None:
         "loss": loss,
         "draws": DRAWS,
     }
-    with staged(subject.out, last="head_importance.csv") as folder:
-        for name, table in tables.items():
-            table.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n", encoding="utf-8")
-        write_json(folder / "head_importance.json", record)
-        if not (subject.out / "run.json").exists():
-            write_json(folder / "run.json", record)
-        draw(folder, figures)
+    write_study(subject.out, "head_importance", tables, record, figures)
     report = write_report(subject.out)
 
     print(f"{record['sequences']:,} sequences in {seconds:.1f} s")

@@ -19,13 +19,12 @@ import pandas as pd
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
-from analysis.page import draw
 from analysis.report import write_report
 from analysis.similarity_report import figures
-from analysis.subject import Subject, open_subject, parser, write_json
+from analysis.study import write_study
+from analysis.subject import Subject, open_subject, parser
 from attnkit import cli
 from attnkit.ablation import Head
-from attnkit.files import staged
 from attnkit.importance import heads_of
 from attnkit.similarity import Similarity, compare, match
 from attnkit.tables import Z95
@@ -52,7 +51,8 @@ def main(argv: list[str] | None = None) -> None:
         tables["similarity_between"] = between_frame(between, heads, heads_of(other.model), population=population)
         tables["matching"] = matching_frame(tables["similarity_between"])
         record["against"] = {key: other.record()[key] for key in ("checkpoint", "checkpoint_sha256")}
-    write(subject.out, tables, record)
+    of_two = ("similarity_between", "matching")
+    write_study(subject.out, "similarity", tables, record, figures, stale=of_two)
     print(f"{record['sequences']:,} sequences in {seconds:.1f} s")
     print(f"report: {write_report(subject.out)}")
 
@@ -153,17 +153,6 @@ def matching_frame(between: pd.DataFrame) -> pd.DataFrame:
     rows = between.set_index(["layer_a", "head_a", "layer_b", "head_b"])
     table = rows.loc[[(*a, *b) for a, b in pairs.items()]].reset_index()
     return table.rename(columns={"layer_a": "layer"}).drop(columns="layer_b")
-
-
-def write(out: Path, tables: dict[str, pd.DataFrame], record: dict[str, Any]) -> None:
-    """All tables, figures and the record, or none of them."""
-    with staged(out, last="similarity.csv", stale=("similarity_between.csv", "matching.csv")) as folder:
-        for name, table in tables.items():
-            table.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n", encoding="utf-8")
-        write_json(folder / "similarity.json", record)
-        if not (out / "run.json").exists():
-            write_json(folder / "run.json", record)
-        draw(folder, figures)
 
 
 if __name__ == "__main__":

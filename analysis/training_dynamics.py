@@ -26,13 +26,12 @@ import pandas as pd
 
 from analysis.head_importance import statistics_rows
 from analysis.head_similarity import args_of, check_alike
-from analysis.page import draw
 from analysis.report import write_report
-from analysis.subject import Subject, open_subject, parser, sha256, shown, write_json
+from analysis.study import write_study
+from analysis.subject import Subject, open_subject, parser, sha256, shown
 from analysis.training_report import figures
 from attnkit import cli
 from attnkit.ablation import Head
-from attnkit.files import staged
 from attnkit.headstats import HeadStats, collect
 from attnkit.importance import Importance, heads_of, measure_importance
 from attnkit.measures import applicable
@@ -77,7 +76,9 @@ def main(argv: list[str] | None = None) -> None:
     others = [{"checkpoint": t.name, "checkpoint_sha256": sha256(t.folder / "model.safetensors")} for t in trainings]
     steps_of_epoch = -(-subject.info.data.n_train // subject.info.training.get("batch_size", 1))
     record = subject.record() | {"sequences": n, "seconds": seconds, "trainings": others}
-    write(subject.out, tables, record | {"steps_of_epoch": steps_of_epoch if subject.info.training else None})
+    record |= {"steps_of_epoch": steps_of_epoch if subject.info.training else None}
+    of_several, long = ("training_average", "training_changes_average"), ("training_maps",)
+    write_study(subject.out, "training_dynamics", tables, record, figures, parquet=long, stale=of_several)
     report = write_report(subject.out)
 
     print(f"{n:,} sequences at {sum(len(t.steps) for t in trainings)} snapshots in {seconds:.1f} s")
@@ -216,21 +217,6 @@ def average_changes(changes: pd.DataFrame) -> pd.DataFrame:
     keys = ["layer", "matched", "step_from", "step_to"]
     mean = changes.groupby(keys, sort=False)[["js_distance", "per_doubling"]].mean()
     return mean.reset_index().rename(columns={"matched": "head"})
-
-
-def write(out: Path, tables: dict[str, pd.DataFrame], record: dict[str, Any]) -> None:
-    """All tables, figures and the record, or none of them. The maps, long and dull to read, are Parquet."""
-    of_several = ("training_average.csv", "training_changes_average.csv")
-    with staged(out, last="training_dynamics.csv", stale=of_several) as folder:
-        for name, table in tables.items():
-            if name == "training_maps":
-                table.to_parquet(folder / f"{name}.parquet", index=False)
-            else:
-                table.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n", encoding="utf-8")
-        write_json(folder / "training_dynamics.json", record)
-        if not (out / "run.json").exists():
-            write_json(folder / "run.json", record)
-        draw(folder, figures)
 
 
 if __name__ == "__main__":

@@ -39,28 +39,13 @@ def read(
     step = max(TOGETHER // T, 1)
     p, columns, found = np.empty(step * T), np.empty(T), np.empty(TOKENS + V)
     outputs, projected = np.empty((R, w_o.shape[1])), np.empty((R, w_o.shape[2]))
-    scene = np.zeros((6, R, T))
-    keys, n, seen = np.zeros((5, R), np.int64), np.zeros(TOKENS + V, np.int64), np.zeros(V, np.int64)
-    per_nat, handicap, as_before = np.zeros(R), np.zeros(R), np.zeros(R, np.bool_)
+    room = rooms(R, T, V)
+    scene, keys, _, _, n, per_nat, handicap = room
     selective = known[SELECTIVITY] >= 0
     for b in range(start, stop):
         c, m = min(b, len(real) - 1), min(b, len(allowed) - 1)
         fresh = b == start or len(allowed) > 1
-        survey(
-            tokens[b],
-            position[c],
-            allowed[m],
-            real[c],
-            rows_from,
-            fresh,
-            scene,
-            keys,
-            as_before,
-            seen,
-            n,
-            per_nat,
-            handicap,
-        )
+        survey(tokens[b], position[c], allowed[m], real[c], rows_from, fresh, *room)
         alike, unlike = scene[4], scene[5]
         for h in range(H):
             found[:] = 0
@@ -135,27 +120,12 @@ def uniform(
     _, R, T = allowed.shape
     V = len(known) - TOKENS
     columns, found = np.empty(T), np.empty(TOKENS + V)
-    scene = np.zeros((6, R, T))
-    keys, n, seen = np.zeros((5, R), np.int64), np.zeros(TOKENS + V, np.int64), np.zeros(V, np.int64)
-    per_nat, handicap, as_before = np.zeros(R), np.zeros(R), np.zeros(R, np.bool_)
+    room = rooms(R, T, V)
+    scene, keys, _, _, n, _, _ = room
     for b in range(start, stop):
         c, m = min(b, len(real) - 1), min(b, len(allowed) - 1)
         fresh = b == start or len(allowed) > 1
-        survey(
-            tokens[b],
-            position[c],
-            allowed[m],
-            real[c],
-            rows_from,
-            fresh,
-            scene,
-            keys,
-            as_before,
-            seen,
-            n,
-            per_nat,
-            handicap,
-        )
+        survey(tokens[b], position[c], allowed[m], real[c], rows_from, fresh, *room)
         found[:] = 0
         columns[:] = 0
         for i in range(R):
@@ -176,6 +146,14 @@ def uniform(
         for k in range(TOKENS + V):
             if known[k] >= 0:
                 sums[b, 0, known[k]], counts[b, 0, known[k]] = found[k], n[k]
+
+
+@compiled
+def rooms(R: int, T: int, V: int) -> Any:
+    """What `survey` writes into, in its order from `scene` on."""
+    scene, keys, as_before = np.zeros((6, R, T)), np.zeros((5, R), np.int64), np.zeros(R, np.bool_)
+    seen, n = np.zeros(V, np.int64), np.zeros(TOKENS + V, np.int64)
+    return scene, keys, as_before, seen, n, np.zeros(R), np.zeros(R)
 
 
 @compiled

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from analysis import training_dynamics, training_report
+from analysis import study, training_dynamics, training_report
 from analysis.page import Folder
 from analysis.report import write_report
 from analysis.training_dynamics import maps_frame
@@ -93,7 +93,7 @@ def run(out, *folders, arguments=()):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Figures take most of the time; where only numbers matter they are left out."""
-    monkeypatch.setattr(training_dynamics, "draw", lambda *_: None)
+    monkeypatch.setattr(study, "draw", lambda *_: None)
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,8 @@ def test_statistics_and_worth_are_those_of_the_last_model(training, done, tmp_pa
     from analysis import head_importance, head_stats
 
     for module in (head_importance, head_stats):
-        monkeypatch.setattr(module, "draw", lambda *_: None)
+        for drawing in (study, head_stats):
+            monkeypatch.setattr(drawing, "draw", lambda *_: None)
         module.main(["--checkpoint", str(training), "--out", str(tmp_path), "--device", "cpu"])
     dynamics = done[1]["dynamics"]
     last = dynamics[dynamics["step"] == 31].pivot(index=["layer", "head"], columns="statistic", values="mean")
