@@ -103,10 +103,12 @@ class Importance:
     of_head: dict[str, Moments]  # by method (L, H, 4); gradient: (L, H, 2) with −∂loss/∂ξ and |∂loss/∂ξ|
     draw: Moments  # (L, H, 4): the squared error that the draw of `resample` alone leaves in one sequence's effect
     pairs: Moments  # (P, 6): without both of `pairs_of`; then what accuracy and loss change beyond the sum of each
+    effects: tuple[str, ...] = EFFECTS  # what the last axis is of; transformers models have other things to lose
 
     def __add__(self, other: "Importance") -> "Importance":
         of_head = {method: self.of_head[method] + other.of_head[method] for method in self.of_head}
-        return Importance(self.whole + other.whole, of_head, self.draw + other.draw, self.pairs + other.pairs)
+        draw, pairs = self.draw + other.draw, self.pairs + other.pairs
+        return Importance(self.whole + other.whole, of_head, draw, pairs, self.effects)
 
 
 def heads_of(model: TinyTransformer) -> list[Head]:

@@ -1,0 +1,295 @@
+"""What is lost without a head of a transformers model, over texts.
+
+What a model can lose is what it is for:
+
+- a classifier its answers, held against the labels; without labels against what it says as it is, so that
+  `accuracy_drop` is the share of answers that change and `loss_increase` the Kullback–Leibler divergence of what it
+  then says from what it says as it is;
+- a causal language model the next token: `accuracy_drop` is of the share of tokens that it foretells, `loss_increase`
+  of the loss per token, both within one text;
+- any other model the embedding of a text, as sentence transformers read it: the mean of the last hidden states over
+  real tokens, with length 1. `embedding_change` is 1 − its cosine with the embedding of the model as it is,
+  `similarity_change` how far the cosine of two texts moves, up or down. Pairs are the first and the second text, the
+  third and the fourth, and so on: no text stands in two.
+
+Losses are in nats. Every text counts once, whatever its length.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
+from itertools import product
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import cross_entropy, normalize
+from transformers import PreTrainedModel
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+)
+
+from attnkit.hf import Site
+from attnkit.importance import EFFECTS, Importance
+from attnkit.moments import Moments, merge
+from attnkit.replay import Layers, Replay, run
+from attnkit.text import TextBatch
+
+METHODS = ("zero", "mean", "gradient")  # mean: the head's mean output over all real tokens of the texts
+OF_TOKENS = ("accuracy_drop", "loss_increase")
+OF_EMBEDDINGS = ("embedding_change", "similarity_change")
+RANKED = 1 << 14  # pairs of texts whose similarities are kept, to rank them: the first ones
+
+TextBatches = Callable[[], Iterable[TextBatch]]  # each call goes through the same texts in the same order
+
+
+def task_of(model: PreTrainedModel) -> str:
+    """classification, language or embedding: what the model is for, told by its class."""
+    name = type(model).__name__
+    if name in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES.values():
+        return "classification"
+    return "language" if name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values() else "embedding"
+
+
+def effects_of(task: str) -> tuple[str, ...]:
+    """What is measured of a model for this, the last axis of `Importance.of_head`."""
+    return {"classification": EFFECTS, "language": OF_TOKENS, "embedding": OF_EMBEDDINGS}[task]
+
+
+@dataclass(frozen=True)
+class Similarities:
+    """The cosines of pairs of texts, P of them, by the model as it is and without each head."""
+
+    plain: Float[Tensor, "P"]
+    changed: dict[str, Float[Tensor, "P L H"]]  # by method
+
+
+def measure_importance(
+    model: PreTrainedModel,
+    batches: TextBatches,
+    *,
+    methods: Sequence[str] = METHODS,
+    size: int = 32,
+    tick: Callable[[int], object] = lambda texts: None,
+) -> tuple[Importance, Similarities | None]:
+    """What each head is worth over all texts of `batches`, by each of `methods`; of embeddings the similarities, too.
+
+    At most `size` texts of one batch run side by side, those of like length together; how the texts are cut into
+    batches changes nothing. `whole` of the result is of the model as it is: right (1 or 0, or the share of tokens) and
+    loss, or the cosine of the pairs. The gradient is that of the loss: it needs labels or a language model, and is
+    left out without. `tick` is told of so many texts each time they have run with one head replaced.
+
+    Raises ValueError for a model in train mode, of two parts, that never calls transformers' attention interface, or
+    whose layers do not all have as many heads of attention; for unknown methods, labels that the model has not, and
+    no texts.
+    """
+    if wrong := set(methods) - set(METHODS):
+        raise ValueError(f"methods: got {', '.join(sorted(wrong))}; allowed are {', '.join(METHODS)}")
+    first = next(iter(batches()), None)
+    if first is None:
+        raise ValueError("batches: there are no texts to measure")
+    layers = Layers.of(model, first)
+    new: dict[str, Callable[[int, int], Tensor | float]] = {}
+    if "zero" in methods:
+        new["zero"] = lambda layer, head: 0.0
+    if "mean" in methods:
+        means = mean_outputs(layers, batches, size)
+        new["mean"] = lambda layer, head: means[layer, head]
+    sums = Sums(task_of(model))
+    for batch in batches():
+        order = lengths(batch).argsort(stable=True)
+        with_loss = sums.task == "language" or (sums.task == "classification" and batch.labels is not None)
+        found: dict[str, list[Tensor]] = {}
+        for part in of_like_length(batch, order, size):
+            trial = Trial(layers, part.each(lambda t: t.to(model.device)))
+            found.setdefault("", []).append(trial.plain)
+            for method in new:
+                found.setdefault(method, []).append(trial.without_each(new[method], tick))
+            if "gradient" in methods and with_loss:
+                found.setdefault("gradient", []).append(trial.slopes())
+        in_order = {method: torch.cat(parts)[order.argsort()] for method, parts in found.items()}
+        sums.add(in_order.pop(""), in_order)
+    return sums.importance(layers), sums.similarities()
+
+
+# ---------------------------------------------------------------- a batch
+
+
+class Trial:
+    """Some texts, and how answers are read off what the model says of them: (right, loss), or the embedding."""
+
+    def __init__(self, layers: Layers, batch: TextBatch):
+        self.replay = Replay(layers, batch)
+        self.reading = reading(task_of(layers.model), batch, self.replay.said)
+        self.plain = self.reading(self.replay.said)
+
+    def without_each(
+        self, new: Callable[[int, int], Tensor | float], tick: Callable[[int], object]
+    ) -> Float[Tensor, "B L H A"]:
+        """The answers with each head's output replaced in turn."""
+        L, H = self.replay.layers.layers, self.replay.layers.heads
+        answers = []
+        for layer, head in product(range(L), range(H)):
+            answers.append(self.reading(self.replay.without(layer, head, new(layer, head))))
+            tick(len(self.plain))
+        return torch.stack(answers, dim=1).unflatten(1, (L, H))
+
+    @torch.enable_grad()
+    def slopes(self) -> Float[Tensor, "B L H"]:
+        """∂loss/∂ξ of each text, with a gate ξ = 1 on the output of every head (Michel et al. 2019, section 4.1).
+
+        NaN for a text that has no loss.
+        """
+        layers, batch = self.replay.layers, self.replay.batch
+        gates = torch.ones(len(batch), layers.layers, layers.heads, 1, 1, device=batch.tokens.device).requires_grad_()
+        loss = self.reading(run(layers.model, batch, lambda site, output: output * gates[:, site.layer].to(output)))
+        (slopes,) = torch.autograd.grad(loss[:, 1].nansum(), gates)
+        slopes = slopes[..., 0, 0].double().cpu()
+        return slopes.masked_fill(loss[:, 1].detach().isnan()[:, None, None], torch.nan)
+
+
+Reading = Callable[[Any], Float[Tensor, "B A"]]  # what the model says -> the answers, in float64 on the CPU
+
+
+def reading(task: str, batch: TextBatch, said: Any) -> Reading:
+    """How answers are read off what the model says of these texts; `said`: what it says as it is."""
+    if task == "embedding":
+        return partial(embeddings, batch)
+    if task == "language":
+        return partial(next_tokens, batch)
+    logits = said.logits.cpu().double()
+    if batch.labels is None:
+        return partial(classes, logits.argmax(dim=1), logits.softmax(dim=1))
+    labels = batch.labels.cpu()
+    for wrong in labels[(labels < 0) | (labels >= logits.shape[1])].tolist():
+        raise ValueError(f"labels: got {wrong}, allowed are whole numbers from 0 to {logits.shape[1] - 1}")
+    return partial(classes, labels, labels)
+
+
+def classes(right: Tensor, target: Tensor, said: Any) -> Float[Tensor, "B 2"]:
+    """`target`: classes (B,), or how probable each is (B, C)."""
+    logits = said.logits.cpu().double()
+    loss = cross_entropy(logits, target, reduction="none")
+    return torch.stack([(logits.argmax(dim=1) == right).double(), loss], dim=1)
+
+
+def next_tokens(batch: TextBatch, said: Any) -> Float[Tensor, "B 2"]:
+    """NaN for a text of one token, which has no next."""
+    logits, following = said.logits[:, :-1], batch.tokens[:, 1:]
+    real = torch.ones_like(following, dtype=torch.bool) if batch.mask is None else batch.mask[:, 1:]
+    loss = cross_entropy(logits.float().transpose(1, 2), following, reduction="none")
+    scores = torch.stack([(logits.argmax(dim=-1) == following).to(loss), loss], dim=-1).cpu().double()
+    real = real.cpu()[..., None]
+    return torch.where(real, scores, 0.0).sum(dim=1) / real.sum(dim=1)
+
+
+def embeddings(batch: TextBatch, said: Any) -> Float[Tensor, "B D"]:
+    states = said[0].float()
+    if batch.mask is not None:
+        states = states.masked_fill(~batch.mask[..., None], 0.0)
+    return normalize(states.sum(dim=1).cpu().double(), dim=1)
+
+
+# ---------------------------------------------------------------- the texts
+
+
+def lengths(batch: TextBatch) -> Tensor:
+    return torch.full((len(batch),), batch.tokens.shape[1]) if batch.mask is None else batch.mask.sum(dim=1)
+
+
+def of_like_length(batch: TextBatch, order: Tensor, size: int) -> Iterator[TextBatch]:
+    """The texts in this order, `size` at a time, without the columns on the right that are padding for all of them."""
+    for rows in order.split(size):
+        part = batch.each(lambda t: t[rows])  # noqa: B023
+        T = part.tokens.shape[1] if part.mask is None else int(part.mask.any(dim=0).nonzero().max()) + 1
+        yield part.each(lambda t: t[:, :T] if t.ndim == 2 else t)  # noqa: B023
+
+
+@torch.no_grad()
+def mean_outputs(layers: Layers, batches: TextBatches, size: int) -> Float[Tensor, "L H e"]:
+    """The mean output of every head over all real tokens, float64 on the CPU."""
+    totals: dict[int, Tensor] = {}
+    count = 0
+
+    def keep(mask: Tensor | None, site: Site, output: Tensor) -> Tensor:
+        tokens = output.transpose(1, 2)  # (B, T, H, e)
+        real = tokens.flatten(0, 1) if mask is None else tokens[mask]
+        totals[site.layer] = totals.get(site.layer, 0.0) + real.cpu().double().sum(dim=0)
+        return output
+
+    for batch in batches():
+        for part in of_like_length(batch, lengths(batch).argsort(stable=True), size):
+            count += int(lengths(part).sum())
+            part = part.each(lambda t: t.to(layers.model.device))
+            run(layers.model, part, partial(keep, part.mask))
+    return torch.stack([totals[layer] / count for layer in range(layers.layers)])
+
+
+# ---------------------------------------------------------------- the sums
+
+
+@dataclass
+class Sums:
+    """What is known after some texts."""
+
+    task: str
+    whole: dict[str, Moments] = field(default_factory=dict)
+    of_head: dict[str, Moments] = field(default_factory=dict)
+    waiting: dict[str, Tensor] = field(default_factory=dict)  # the embedding of a text that has no partner yet
+    kept: dict[str, list[Tensor]] = field(default_factory=dict)  # the cosines of pairs
+    pairs: int = 0
+
+    def add(self, plain: Float[Tensor, "B A"], changed: dict[str, Tensor]) -> None:
+        """The answers as the model is, and by method (B, L, H, A); of `gradient` the slopes (B, L, H)."""
+        if self.task == "embedding":
+            self.add_embeddings(plain, changed)
+            return
+        effects = {method: self.effects(method, plain[:, None, None], values) for method, values in changed.items()}
+        self.whole = merge(self.whole, {"": of_defined(plain)})
+        self.of_head = merge(self.of_head, {method: of_defined(values) for method, values in effects.items()})
+
+    def effects(self, method: str, plain: Tensor, changed: Tensor) -> Tensor:
+        if method == "gradient":
+            return torch.stack([-changed, changed.abs()], dim=-1)
+        (was, before), (right, loss) = plain.unbind(-1), changed.unbind(-1)
+        effects = [was - right, loss - before, was * (1 - right), right * (1 - was)]
+        return torch.stack(effects[: len(effects_of(self.task))], dim=-1)
+
+    def add_embeddings(self, plain: Tensor, changed: dict[str, Tensor]) -> None:
+        before = self.cosines("", plain)
+        self.whole = merge(self.whole, {"": Moments.of(before[:, None])})
+        for method, embedding in changed.items():
+            moved = (embedding - plain[:, None, None]).square().sum(dim=-1) / 2  # 1 − cos of vectors of length 1
+            after = self.cosines(method, embedding)
+            of_texts, of_pairs = Moments.of(moved), Moments.of((after - before[:, None, None]).abs())
+            self.of_head = merge(self.of_head, {method: beside(of_texts, of_pairs)})
+        self.pairs += len(before)
+
+    def cosines(self, method: str, embedding: Float[Tensor, "B *heads D"]) -> Float[Tensor, "P *heads"]:
+        """Of the pairs that are complete by now; a text without a partner waits for the next batch."""
+        if method in self.waiting:
+            embedding = torch.cat([self.waiting.pop(method), embedding])
+        if len(embedding) % 2:
+            self.waiting[method], embedding = embedding[-1:], embedding[:-1]
+        cosines = (embedding[::2] * embedding[1::2]).sum(dim=-1)
+        self.kept.setdefault(method, []).append(cosines[: max(RANKED - self.pairs, 0)].float())
+        return cosines
+
+    def importance(self, layers: Layers) -> Importance:
+        draw, pairs = Moments.empty(layers.layers, layers.heads, 4), Moments.empty(0, 6)
+        return Importance(self.whole[""], self.of_head, draw, pairs, effects_of(self.task))
+
+    def similarities(self) -> Similarities | None:
+        kept = {method: torch.cat(parts) for method, parts in self.kept.items()}
+        return Similarities(kept.pop(""), kept) if kept else None
+
+
+def of_defined(values: Tensor) -> Moments:
+    return Moments.of(values, ~values.isnan())
+
+
+def beside(a: Moments, b: Moments) -> Moments:
+    """Two quantities on a new last axis."""
+    return Moments(*(torch.stack([getattr(m, f.name) for m in (a, b)], dim=-1) for f in fields(Moments)))

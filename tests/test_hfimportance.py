@@ -1,0 +1,252 @@
+"""What a head of a transformers model is worth, held to models whose weights say what must come out."""
+
+from copy import deepcopy
+from itertools import product
+
+import pytest
+
+pytest.importorskip("transformers", reason="transformers is not installed: pip install 'attnkit[hf]'")
+
+import torch
+from torch.nn.functional import cosine_similarity, cross_entropy, kl_div
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+
+from attnkit import hf, hfimportance
+from attnkit.hfimportance import measure_importance
+from attnkit.replay import Layers, Replay
+from attnkit.text import TextBatch
+from tests.models import CONFIGS, LAYERS, TWO_PARTS, VOCAB, build
+
+ONE_PART = [name for name in CONFIGS if name not in TWO_PARTS and name != "vit"]
+CLASSES = 5
+LENGTHS = (7, 3, 5, 1, 4, 6, 3)
+
+
+def texts(lengths=LENGTHS, labels=False):
+    g = torch.Generator().manual_seed(5)
+    T = max(lengths)
+    tokens = torch.randint(3, VOCAB, (len(lengths), T), generator=g)
+    mask = torch.arange(T) < torch.tensor(lengths)[:, None]
+    which = torch.randint(0, CLASSES, (len(lengths),), generator=g) if labels else None
+    return TextBatch(tokens * mask, mask, which)
+
+
+def cut(batch, size):
+    return lambda: batch.split(size)
+
+
+def with_head(kind, name="bert"):
+    """A random model for a purpose, with the weights of `build` and float64, so that what is equal is so to 1e-9."""
+    auto = {"classifier": AutoModelForSequenceClassification, "language": AutoModelForCausalLM}[kind]
+    config = deepcopy(CONFIGS[name])
+    config.pad_token_id = 0
+    config.num_labels = CLASSES
+    torch.manual_seed(3)
+    model = auto.from_config(config, attn_implementation="eager").double().eval().requires_grad_(False)
+    for parameter in model.parameters():
+        if parameter.ndim == 2:
+            torch.nn.init.normal_(parameter, std=0.5)
+    return model
+
+
+def deaf(model, layer, heads):
+    """A copy of a BERT whose output projection does not hear these heads."""
+    model = deepcopy(model)
+    for head in heads:
+        model.base_model.encoder.layer[layer].attention.output.dense.weight.data[:, 5 * head : 5 * head + 5] = 0
+    return model
+
+
+def alone(model, batch, read):
+    """`read` of what the model itself says of each text, without padding."""
+    return [read(model(input_ids=t[None, : int(m.sum())])) for t, m in zip(batch.tokens, batch.mask, strict=True)]
+
+
+@pytest.mark.parametrize("name", ONE_PART)
+def test_running_on_from_a_layer_is_running_the_whole_model(name):
+    model, batch = build(name), texts()
+    layers = Layers.of(model, batch)
+    replay = Replay(layers, batch)
+    real = {"input_ids": batch.tokens, "attention_mask": batch.mask.long()}
+
+    assert len(layers.blocks) == (0 if name == "albert" else LAYERS)
+    for layer, head in product(range(layers.layers), range(layers.heads)):
+
+        def change(site, output, layer=layer, head=head):
+            output = output.clone()
+            output[:, head] *= site.layer != layer
+            return output
+
+        with hf.intervene(model, change):
+            wanted = model(**real)[0]
+        found = replay.without(layer, head, 0.0)[0]
+        torch.testing.assert_close(found[batch.mask], wanted[batch.mask], atol=1e-5, rtol=1e-5)
+        assert not torch.allclose(found[batch.mask], replay.said[0][batch.mask], atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["classifier", "embedding"])
+def test_a_head_that_nobody_hears_is_worth_exactly_nothing(kind):
+    model = build("bert") if kind == "embedding" else with_head(kind)
+
+    found, similarities = measure_importance(deaf(model, 1, [2]), cut(texts(labels=kind == "classifier"), 3))
+
+    for method, moments in found.of_head.items():
+        assert not moments.mean[1, 2].any(), method
+        assert moments.mean[1, 1].any(), method
+    if kind == "embedding":
+        assert torch.equal(similarities.changed["zero"][:, 1, 2], similarities.plain)
+
+
+def test_without_a_head_the_labels_are_as_hard_as_for_a_model_that_does_not_hear_it():
+    model, batch = with_head("classifier"), texts(labels=True)
+
+    found, nothing = measure_importance(model, cut(batch, 3))
+
+    def read(output):
+        return output.logits[0]
+
+    before = torch.stack(alone(model, batch, read))
+    after = torch.stack(alone(deaf(model, 0, [1]), batch, read))
+    losses = [cross_entropy(x, batch.labels) for x in (before, after)]
+    right = [(x.argmax(dim=1) == batch.labels).double().mean() for x in (before, after)]
+    drop, loss, lost, gained = found.of_head["zero"].mean[0, 1]
+    assert drop == pytest.approx(float(right[0] - right[1]), abs=1e-9)
+    assert loss == pytest.approx(float(losses[1] - losses[0]), abs=1e-9)
+    assert lost - gained == pytest.approx(float(drop))
+    assert found.whole.mean.tolist() == pytest.approx([float(right[0]), float(losses[0])])
+    assert nothing is None
+
+
+def test_without_labels_a_classifier_is_held_against_itself():
+    model, batch = with_head("classifier"), texts()
+
+    found, _ = measure_importance(model, cut(batch, 3))
+
+    before, after = (torch.stack(alone(m, batch, lambda o: o.logits[0])) for m in (model, deaf(model, 1, [0])))
+    divergence = kl_div(after.log_softmax(1), before.log_softmax(1), reduction="none", log_target=True).sum(1)
+    changed = (before.argmax(dim=1) != after.argmax(dim=1)).double()
+    assert found.of_head["zero"].mean[1, 0, :2].tolist() == pytest.approx(
+        [float(changed.mean()), float(divergence.mean())]
+    )
+    assert found.whole.mean[0] == 1
+    assert "gradient" not in found.of_head
+
+
+def test_the_loss_of_a_language_model_is_its_own_and_texts_of_one_token_have_none():
+    model, batch = with_head("language", "gpt2"), texts()
+
+    found, _ = measure_importance(model, cut(batch, 3), methods=["zero", "gradient"])
+
+    long = [n for n in LENGTHS if n > 1]
+    own = [
+        float(model(input_ids=tokens[None, :n], labels=tokens[None, :n]).loss)
+        for tokens, n in zip(batch.tokens, LENGTHS, strict=True)
+        if n > 1
+    ]
+    assert found.whole.mean[1] == pytest.approx(sum(own) / len(own), abs=1e-6)  # transformers' loss is of float32
+    assert found.whole.count.tolist() == [len(long)] * 2
+    assert (
+        found.of_head["zero"].count[0, 0].tolist() == found.of_head["gradient"].count[0, 0].tolist() == [len(long)] * 2
+    )
+    assert found.effects == ("accuracy_drop", "loss_increase")
+
+
+def test_an_embedding_is_the_mean_over_real_tokens_and_pairs_are_neighbours():
+    model, batch = build("bert").double(), texts()
+
+    found, similarities = measure_importance(model, cut(batch, 3), methods=["zero"])
+
+    def read(output):
+        return output.last_hidden_state[0].mean(dim=0)
+
+    before, after = (torch.stack(alone(m, batch, read)) for m in (model, deaf(model, 1, [2])))
+    cosines = [torch.stack([cosine_similarity(x[i], x[i + 1], dim=0) for i in (0, 2, 4)]) for x in (before, after)]
+    change, moved = found.of_head["zero"].mean[1, 2].tolist()
+    assert change == pytest.approx(float((1 - cosine_similarity(before, after)).mean()), abs=1e-6)
+    assert moved == pytest.approx(float((cosines[1] - cosines[0]).abs().mean()), abs=1e-6)
+    assert found.of_head["zero"].count[1, 2].tolist() == [7, 3]  # seven texts: the last has no partner
+    torch.testing.assert_close(similarities.plain.double(), cosines[0], atol=1e-6, rtol=0)
+    torch.testing.assert_close(similarities.changed["zero"][:, 1, 2].double(), cosines[1], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["classifier", "language", "embedding"])
+def test_how_texts_are_cut_and_padded_changes_nothing(kind):
+    model = build("gpt2").double() if kind == "embedding" else with_head(kind, "gpt2")
+    batch = texts(labels=kind == "classifier")
+    wide = batch.each(lambda t: torch.nn.functional.pad(t, (0, 4)) if t.ndim == 2 else t)
+
+    whole, pairs = measure_importance(model, cut(batch, 7))
+    for batches, size in ((cut(batch, 1), 1), (cut(batch, 3), 2), (cut(wide, 4), 3)):
+        parts, other = measure_importance(model, batches, size=size)
+        for method, moments in whole.of_head.items():
+            torch.testing.assert_close(parts.of_head[method].mean, moments.mean, atol=1e-6, rtol=1e-6)
+            assert torch.equal(parts.of_head[method].count, moments.count)
+        if kind == "embedding":
+            torch.testing.assert_close(other.plain, pairs.plain, atol=1e-6, rtol=0)
+
+
+def test_the_gradient_is_the_finite_difference_of_a_gate_on_the_output():
+    model, batch = with_head("classifier"), texts(labels=True)
+    step = 1e-5
+    losses = []
+    for gate in (1 + step, 1 - step):
+        gated = deepcopy(model)
+        gated.base_model.encoder.layer[0].attention.output.dense.weight.data[:, 5:10] *= gate
+        logits = torch.cat(alone(gated, batch, lambda o: o.logits))
+        losses.append(cross_entropy(logits, batch.labels, reduction="none"))
+    slopes = (losses[0] - losses[1]) / (2 * step)
+
+    found, _ = measure_importance(model, cut(batch, 3), methods=["gradient"])
+
+    wanted = [float(-slopes.mean()), float(slopes.abs().mean())]
+    assert found.of_head["gradient"].mean[0, 1].tolist() == pytest.approx(wanted, abs=1e-6)
+
+
+def test_the_mean_of_a_head_that_never_varies_changes_nothing():
+    model = build("bert").double()
+    value = model.encoder.layer[0].attention.self.value
+    value.weight.data[:5], value.bias.data[:5] = 0, torch.arange(1.0, 6.0)
+
+    found, _ = measure_importance(model, cut(texts(), 3))
+
+    assert found.of_head["mean"].mean[0, 0].max() < 1e-12
+    assert found.of_head["zero"].mean[0, 0].min() > 1e-6
+
+
+def test_the_model_is_as_before_even_when_a_text_breaks_it():
+    model, batch = build("bert"), texts()
+    before = model(input_ids=batch.tokens)[0]
+
+    def stop(texts):
+        raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        measure_importance(model, cut(batch, 3), tick=stop)
+    replay = Replay(Layers.of(model, batch), batch)
+    with pytest.raises(ValueError, match=r"replacements: head 1 got one of shape \(4,\), the head's output is"):
+        replay.without(1, 1, torch.zeros(4))
+
+    assert torch.equal(model(input_ids=batch.tokens)[0], before)
+    assert model.config._attn_implementation == "eager"
+    assert not any(m._forward_hooks or m._forward_pre_hooks or "forward" in m.__dict__ for m in model.modules())
+
+
+def test_what_cannot_be_measured_is_refused_in_words():
+    batch = texts(labels=True)
+    with pytest.raises(ValueError, match="methods: got resample; allowed are zero, mean, gradient"):
+        measure_importance(build("bert"), cut(batch, 3), methods=["resample"])
+    with pytest.raises(ValueError, match="batches: there are no texts"):
+        measure_importance(build("bert"), lambda: [])
+    with pytest.raises(ValueError, match="BartModel has an encoder and a decoder"):
+        measure_importance(build("bart"), cut(batch, 3))
+    with pytest.raises(ValueError, match="train mode"):
+        measure_importance(build("bert").train(), cut(batch, 3))
+    wrong = TextBatch(batch.tokens, batch.mask, batch.labels.masked_fill(batch.labels == batch.labels[0], 9))
+    with pytest.raises(ValueError, match="labels: got 9, allowed are whole numbers from 0 to 4"):
+        measure_importance(with_head("classifier"), cut(wrong, 3))
+
+
+def test_what_a_model_is_for_is_told_by_its_class():
+    tasks = [hfimportance.task_of(m) for m in (build("bert"), with_head("classifier"), with_head("language", "gpt2"))]
+
+    assert tasks == ["embedding", "classification", "language"]
