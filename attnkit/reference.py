@@ -4,31 +4,37 @@ Beside it one sequence can be placed: is this reading ordinary for this head? Th
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from functools import reduce
-from operator import add
 from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Float, Integer
 
-from attnkit.ablation import MeanOutputs, head_outputs
+from attnkit.ablation import mean_outputs
 from attnkit.data import Batch, Dataset
+from attnkit.headstats import collect
+from attnkit.importance import EFFECTS, measure_importance
 from attnkit.measures import applicable
 from attnkit.model import TinyTransformer
-from attnkit.reading import read_batch
+from attnkit.reading import Readings
+from attnkit.tables import long_frame, wide_frame
 
 FILE = "reference.npz"
 EXTREMES = 5  # sequences that are kept of each kind
 SHARPNESS = "entropy_normalized"  # a head is sharpest where this is least
 LEVELS = np.array([0, 0.001, 0.005, *np.arange(1, 100) / 100, 0.995, 0.999, 1])  # of the quantiles that are kept
+BINS = 48  # of a head's histogram
+WORTH = ("accuracy_drop", "loss_increase")  # what the set loses when a head puts out nothing
 
 
 @dataclass(frozen=True)
 class Reference:
-    """L layers, H heads, K statistics, Q quantiles. Where a statistic is undefined on all sequences they are NaN."""
+    """L layers, H heads, K statistics, Q quantiles, b bins, M columns of the table.
+
+    Where a statistic is undefined on all sequences its numbers are NaN.
+    """
 
     data: np.ndarray  # (): the name of the set
     count: np.ndarray  # (): how many sequences it has
@@ -36,6 +42,9 @@ class Reference:
     weights_sha256: np.ndarray  # (): of the checkpoint's model.safetensors
     statistics: np.ndarray  # (K,): their names
     quantiles: Float[np.ndarray, "L H K Q"]  # over the sequences, at LEVELS
+    histogram: Integer[np.ndarray, "L H K b"]  # of the sequences, in BINS of one width between the least and the most
+    columns: np.ndarray  # (M,): WORTH, then the columns of `analysis.head_stats`' table of heads
+    means: Float[np.ndarray, "L H M"]  # over the sequences, of each of the columns
     mean_attention: Float[np.ndarray, "L H T T"]
     mean_output: Float[np.ndarray, "L H T d"]  # what each head puts out at each position, before W_o
     sharpest: Integer[np.ndarray, "L H n T"]  # token ids: where SHARPNESS is least, the least first
@@ -61,11 +70,15 @@ class Reference:
         file = folder / FILE
         try:
             with open(file, "rb") as opened, np.load(opened, allow_pickle=False) as arrays:
-                found = cls(**{f.name: arrays[f.name] for f in fields(cls)})
+                missing = {f.name for f in fields(cls)} - set(arrays)
+                found = None if missing else cls(**{f.name: arrays[f.name] for f in fields(cls)})
         except OSError:
             raise
         except Exception as error:  # a damaged file raises whatever its reader trips over
             raise ValueError(f"{file}: is damaged, or no reference ({error})") from None
+        if found is None:
+            missed = ", ".join(sorted(missing))
+            raise ValueError(f"{file}: has no {missed}; make it anew with python -m analysis.reference")
         if str(found.weights_sha256) != sha256(folder):
             raise ValueError(f"{file}: is of other weights; make it anew with python -m analysis.reference")
         return found
@@ -83,32 +96,32 @@ def make_reference(
 
     Raises ValueError for sequences of several lengths, whose statistics are not comparable, and without labels.
     """
-    measures = applicable(vocab)
-    device = next(model.parameters()).device
-    parts, tokens, losses, maps, outputs, lengths = [], [], [], [], [], set()
-    for batch in dataset.batches(batch_size):
-        lengths |= {batch.tokens.shape[1]} if batch.mask is None else set(batch.mask.sum(dim=1).tolist())
-        if len(lengths) > 1:
-            raise ValueError(
-                f"data: has sequences of {min(lengths)} and of {max(lengths)} tokens; allowed is one length"
-            )
-        if batch.labels is None:
-            raise ValueError("data: has no labels; without them nobody knows where the model is nearest to wrong")
-        readings = read_batch(model, batch, measures)
+    tokens: list[np.ndarray] = []
+    parts: list[np.ndarray] = []
+    loss: list[np.ndarray] = []
+
+    def batches() -> Iterator[Batch]:
+        for batch in checked(dataset.batches(batch_size)):
+            tokens.append(batch.tokens.numpy().astype(np.uint16))
+            yield batch
+
+    def keep(readings: Readings) -> None:
         parts.append(readings.values.masked_fill(~readings.defined, torch.nan).float().numpy())
-        tokens.append(batch.tokens.numpy().astype(np.uint16))
-        losses.append(readings.loss.numpy())
-        maps.append(reduce(add, readings.maps.values()))
-        outputs.append(MeanOutputs.of(head_outputs(model, batch.to(device)), None, model.config.max_len))
-    values = np.concatenate(parts)  # (N, L, H, K)
-    quantiles = np.full((*values.shape[1:], len(LEVELS)), np.nan, dtype=np.float32)
-    for place in zip(*np.nonzero(np.isfinite(values).any(axis=0)), strict=True):
-        column = values[(slice(None), *place)]
-        quantiles[place] = np.quantile(column[np.isfinite(column)], LEVELS)
-    length, ids = lengths.pop(), np.concatenate(tokens)
+        loss.append(readings.loss.numpy())
+
+    measures = applicable(vocab)
+    stats = collect(model, batches(), vocab, on_readings=keep)
+    ids, values, losses = (np.concatenate(each) for each in (tokens, parts, loss))  # values (N, L, H, K)
+    (length,) = stats.maps
     order = values[..., list(measures).index(SHARPNESS)].argsort(axis=0, kind="stable")  # (N, L, H)
     sharpest, flattest = (np.moveaxis(ids[rows], 0, 2) for rows in (order[:EXTREMES], order[::-1][:EXTREMES]))
-    mean_output = reduce(add, outputs).at(Batch(torch.zeros(1, length, dtype=torch.int64, device=device)))[0]
+    quantiles, histogram = distributions(values)
+    classes = [str(c) for c in range(model.config.n_classes)]
+    table = wide_frame(long_frame(stats, measures, classes, population=True)).set_index(["layer", "head"])
+    worth = measure_importance(model, lambda: dataset.batches(batch_size), methods=["zero"]).of_head["zero"].mean
+    of_all = table.to_numpy().reshape(*worth.shape[:2], -1)
+    outputs = mean_outputs(model, dataset.batches(batch_size))
+    where = Batch(torch.zeros(1, length, dtype=torch.int64, device=next(model.parameters()).device))
     return Reference(
         data=np.array(dataset.name),
         count=np.array(len(values)),
@@ -116,9 +129,45 @@ def make_reference(
         weights_sha256=np.array(weights_sha256),
         statistics=np.array(list(measures)),
         quantiles=quantiles,
-        mean_attention=reduce(add, maps).mean.float().numpy(),
-        mean_output=mean_output.float().cpu().numpy(),
+        histogram=histogram,
+        columns=np.array([*WORTH, *table.columns]),
+        means=np.concatenate([worth[..., [EFFECTS.index(name) for name in WORTH]].numpy(), of_all], axis=-1),
+        mean_attention=stats.maps[length].mean.float().numpy(),
+        mean_output=outputs.at(where)[0].float().cpu().numpy(),
         sharpest=sharpest,
         flattest=flattest,
-        nearest_wrong=ids[np.concatenate(losses).argsort(kind="stable")[::-1][:EXTREMES]],
+        nearest_wrong=ids[losses.argsort(kind="stable")[::-1][:EXTREMES]],
     )
+
+
+def checked(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The same batches. Raises ValueError at the first that has another length, or no labels."""
+    lengths: set[int] = set()
+    for batch in batches:
+        lengths |= {batch.tokens.shape[1]} if batch.mask is None else set(batch.mask.sum(dim=1).tolist())
+        if len(lengths) > 1:
+            raise ValueError(
+                f"data: has sequences of {min(lengths)} and of {max(lengths)} tokens; allowed is one length"
+            )
+        if batch.labels is None:
+            raise ValueError("data: has no labels; without them nobody knows where the model is nearest to wrong")
+        yield batch
+
+
+def distributions(values: Float[np.ndarray, "N L H K"]) -> tuple[np.ndarray, np.ndarray]:
+    """The quantiles (L, H, K, Q) of what is not NaN, float32, and its histogram (L, H, K, BINS)."""
+    quantiles = np.full((*values.shape[1:], len(LEVELS)), np.nan, dtype=np.float32)
+    histogram = np.zeros((*values.shape[1:], BINS), dtype=np.uint32)
+    for place in zip(*np.nonzero(np.isfinite(values).any(axis=0)), strict=True):
+        column = values[(slice(None), *place)]
+        column = column[np.isfinite(column)]
+        quantiles[place] = np.quantile(column, LEVELS)
+        histogram[place] = counts(column.astype(float))
+    return quantiles, histogram
+
+
+def counts(values: Float[np.ndarray, "N"]) -> np.ndarray:
+    """How many values lie in each of BINS parts between the least and the greatest; one value alone: in the first."""
+    low, high = values.min(), values.max()
+    scaled = (values - low) / max(high - low, np.finfo(float).tiny) * BINS
+    return np.bincount(scaled.astype(int).clip(max=BINS - 1), minlength=BINS)

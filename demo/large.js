@@ -30,6 +30,7 @@ function picturesOf(chosen) {
 
 function buildLarge() {
   const box = $(".large"), chosen = state.selected;
+  if (!view) return;
   box.hidden = !chosen;
   pictures = [];
   token = null;
@@ -55,7 +56,7 @@ function buildLarge() {
   beside.classList.toggle("wide", pictures.length > 1);
   const { layer, head } = chosen, set = view.means && prop("over_set");
   const ends = set ? [tryRow(t("sharpest"), set.sharpest[layer][head]), tryRow(t("flattest"), set.flattest[layer][head])] : [];
-  box.replaceChildren(top, beside, saveRow(t("save_head"), ["png", "svg", "pdf"], chosen), ...ends);
+  box.replaceChildren(top, beside, saveRow(t("save_head"), ["png", "svg", "pdf"], chosen), ...ends, overall(chosen));
   paintStatistics();
 }
 
@@ -97,6 +98,7 @@ function paintLarge() {
     caption.hidden = !one.caption;
     (state.as === "arcs" ? paintArcs : paintMap)(canvas, { ...one, tokens: one.of.tokens });
   });
+  paintOverall();
   $(".large").dataset.as = state.as;
   $(".said").textContent = state.as === "arcs" ? tellToken() : "";
 }
@@ -125,6 +127,7 @@ function paintStatistics() {
     table.append(row);
   }
   box.replaceChildren(table, make("p", "", usual.note));
+  paintOverall();
 }
 
 function strip(at) {

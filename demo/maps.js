@@ -13,8 +13,14 @@ const signed = (x, digits = 2) => `${x < 0 ? "−" : "+"}${Math.abs(x).toFixed(d
 
 function unpack(value) {
   const T = value.tokens.length, set = prop("over_set");
-  const means = set && set.checkpoint === value.checkpoint && set.length === T ? floats(set.mean_attention) : null;
+  const means = set && set.checkpoint === value.checkpoint && set.length === T ? meansOf(set) : null;
   return { ...value, T, weights: floats(value.weights), means };
+}
+
+let unpackedMeans = {}; // of which set, and its mean maps
+function meansOf(set) {
+  if (unpackedMeans.of !== set) unpackedMeans = { of: set, is: floats(set.mean_attention) };
+  return unpackedMeans.is;
 }
 
 // Plain loops: what is done once for each of half a million weights must not call a function for it.

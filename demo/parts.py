@@ -25,6 +25,7 @@ GRID = (
     "pointing",
     "arcs",
     "large",
+    "overall",
     "table",
     "training",
     "compare",
@@ -132,8 +133,12 @@ def over_set(language: str, checkpoint: str) -> dict[str, Any] | None:
     known = packing.over_set(checkpoint)
     if known is None:
         return None
-    titles = [words.statistic(language, name) for name in known["statistics"]]
-    return known | {"statistics": [{"title": title, "meaning": meaning} for title, meaning in titles]}
+
+    def told(name: str) -> dict[str, str]:
+        title, meaning = words.statistic(language, name)
+        return {"name": name, "title": title, "meaning": meaning}
+
+    return known | {kind: [told(name) for name in known[kind]] for kind in ("statistics", "columns")}
 
 
 def problem(sentence: str) -> str:

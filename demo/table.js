@@ -1,6 +1,7 @@
 // Every head over the whole set: a table to sort, and how the sorted statistic is distributed in each head.
 
-let sorting = { column: 0, order: null }; // order: null (as the heads are counted), "descending" or "ascending"
+// column: of the table's; order: null (as the heads are counted), "descending" or "ascending".
+let sorting = { column: 0, order: null };
 
 const MEDIAN = 2; // of the five numbers that packing.over_set keeps of each distribution
 const short = (x) => (x === null ? "–" : Number(x).toPrecision(3).replace("-", "−"));
@@ -25,11 +26,14 @@ function tellSet() {
   fillTable();
 }
 
-const rowsOf = ({ quantiles }) =>
-  quantiles.flatMap((heads, layer) => heads.map((statistics, head) => ({ layer, head, statistics })));
+const rowsOf = ({ means, quantiles }) =>
+  means.flatMap((heads, layer) => heads.map((values, head) => ({ layer, head, values, quantiles: quantiles[layer][head] })));
+
+// Which of the statistics a column is; -1: a number of the whole set, which has no distribution.
+const statisticOf = ({ columns, statistics }, k) => statistics.findIndex(({ name }) => name === columns[k].name);
 
 function sorted(rows) {
-  const { column, order } = sorting, value = (row) => row.statistics[column][MEDIAN];
+  const { column, order } = sorting, value = (row) => row.values[column];
   if (!order) return rows;
   const least = order === "descending" ? -Infinity : Infinity; // what is not known stands last
   const keyed = rows.map((row) => [value(row) ?? least, row]);
@@ -38,16 +42,17 @@ function sorted(rows) {
 
 function fillTable() {
   const set = prop("over_set"), table = $(".set table"), rows = rowsOf(set);
-  sorting.column = Math.min(sorting.column, set.statistics.length - 1);
+  sorting.column = Math.min(sorting.column, set.columns.length - 1);
+  const { title } = set.columns[sorting.column], k = statisticOf(set, sorting.column);
   const headings = make("tr");
-  headings.append(heading(t("set_head"), null), make("th", "spread", t("set_spread", { statistic: set.statistics[sorting.column].title })));
+  headings.append(heading(t("set_head"), null), make("th", "spread", k < 0 ? title : t("set_spread", { statistic: title })));
   headings.lastChild.scope = "col";
-  set.statistics.forEach(({ title, meaning }, k) => headings.append(heading(title, k, meaning)));
-  const ranges = set.statistics.map((_, k) => range(rows.map(({ statistics }) => statistics[k][MEDIAN])));
-  const around = range(rows.flatMap(({ statistics }) => statistics[sorting.column]));
+  set.columns.forEach(({ title, meaning }, k) => headings.append(heading(title, k, meaning)));
+  const ranges = set.columns.map((_, k) => range(rows.map(({ values }) => values[k])));
+  const around = range(rows.flatMap(({ values, quantiles }) => (k < 0 ? [0, values[sorting.column]] : quantiles[k])));
   const head = make("thead"), body = make("tbody");
   head.append(headings);
-  for (const row of sorted(rows)) body.append(tableRow(row, ranges, around));
+  for (const row of sorted(rows)) body.append(tableRow(row, ranges, around, k));
   table.replaceChildren(head, body);
   markRow();
 }
@@ -62,6 +67,7 @@ function heading(title, column, meaning = "") {
     const again = mine && sorting.order === "descending";
     sorting = column === null ? { ...sorting, order: null } : { column, order: again ? "ascending" : "descending" };
     fillTable();
+    look(statisticOf(prop("over_set"), sorting.column));
     $(`.set th:nth-child(${column === null ? 1 : column + 3}) button`).focus();
   });
   cell.append(button);
@@ -75,14 +81,14 @@ function range(values) {
 
 const share = (x, { low, high }) => (x === null || high === low ? 0 : (x - low) / (high - low));
 
-function tableRow({ layer, head, statistics }, ranges, around) {
+function tableRow({ layer, head, values, quantiles }, ranges, around, k) {
   const row = make("tr"), name = make("th"), place = { layer, head };
   name.scope = "row";
   name.append(action(t("layer_head", place), "go", () => select(panels.find((mine) => same(mine, place)))));
-  row.append(name, spread(statistics[sorting.column], around, place));
-  statistics.forEach((quantiles, k) => {
-    const cell = make("td", "", short(quantiles[MEDIAN]));
-    cell.style.setProperty("--share", `${Math.round(22 * share(quantiles[MEDIAN], ranges[k]))}%`);
+  row.append(name, k < 0 ? bar(values[sorting.column], around) : spread(quantiles[k], around));
+  values.forEach((value, k) => {
+    const cell = make("td", "", short(value));
+    cell.style.setProperty("--share", `${Math.round(22 * share(value, ranges[k]))}%`);
     row.append(cell);
   });
   Object.assign(row.dataset, { layer, head });
@@ -90,20 +96,24 @@ function tableRow({ layer, head, statistics }, ranges, around) {
 }
 
 // From the 1st to the 99th percentile a line, the middle half thick, the median a stroke; a dot is this sequence.
-function spread(quantiles, around, { layer, head }) {
+function spread(quantiles, around) {
+  if (quantiles.some((x) => x === null)) return drawn(around);
+  const cell = drawn(around, ["all", quantiles[0], quantiles[4]], ["half", quantiles[1], quantiles[3]], ["median", quantiles[MEDIAN], quantiles[MEDIAN]]);
+  cell.firstChild.append(Object.assign(make("b", "here"), { hidden: true }));
+  return cell;
+}
+
+const bar = (x, around) => (x === null ? drawn(around) : drawn(around, ["half", Math.min(0, x), Math.max(0, x)]));
+
+function drawn(around, ...parts) {
   const cell = make("td", "spread"), box = make("i"), at = (x) => `${100 * share(x, around)}%`;
   cell.setAttribute("aria-hidden", "true");
-  if (quantiles.some((x) => x === null)) return cell;
-  const part = (name, from, to) => {
-    const bar = make("b", name);
-    bar.style.left = at(from);
-    bar.style.right = `calc(100% - ${at(to)})`;
-    box.append(bar);
-  };
-  part("all", quantiles[0], quantiles[4]);
-  part("half", quantiles[1], quantiles[3]);
-  part("median", quantiles[MEDIAN], quantiles[MEDIAN]);
-  box.append(Object.assign(make("b", "here"), { hidden: true }));
+  for (const [name, from, to] of parts) {
+    const part = make("b", name);
+    part.style.left = at(from);
+    part.style.right = `calc(100% - ${at(to)})`;
+    box.append(part);
+  }
   box.dataset.low = around.low;
   box.dataset.high = around.high;
   cell.append(box);
@@ -119,7 +129,8 @@ function markRow() {
     row.querySelector(".go").setAttribute("aria-pressed", mine);
     const dot = row.querySelector(".here");
     if (!dot) continue;
-    const text = usual && usual.statistics[sorting.column].values[layer][head], value = Number(text?.replace("−", "-"));
+    const k = statisticOf(prop("over_set"), sorting.column);
+    const text = usual?.statistics[k]?.values[layer][head], value = Number(text?.replace("−", "-"));
     const { low, high } = dot.parentNode.dataset;
     dot.hidden = !usual || !Number.isFinite(value);
     dot.style.left = `${Math.min(100, Math.max(0, 100 * share(value, { low: Number(low), high: Number(high) })))}%`;

@@ -130,11 +130,23 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
         "全部 {count} 个长度为 {length} 的序列上的每个头",
     ),
     "set_how": (
-        "Medians over the set. A click on a heading sorts by it and draws its distribution in each head: the line goes "
-        "from the 1st to the 99th percentile, the middle half is thick, the dot is the sequence above.",
-        "集合上的中位数。点击列名按其排序，并画出它在每个头中的分布："
-        "细线从第 1 到第 99 百分位，粗线是中间一半，圆点是上面的序列。",
+        "What the set loses without each head, and means over the set. A click on a heading sorts by it and draws its "
+        "distribution in each head: the line goes from the 1st to the 99th percentile, the middle half is thick, the "
+        "stroke is the median, the dot is the sequence above. A click on a head shows it large.",
+        "去掉每个头之后整个集合的损失，以及集合上的平均值。点击列名按其排序，并画出它在每个头中的分布："
+        "细线从第 1 到第 99 百分位，粗线是中间一半，竖线是中位数，圆点是上面的序列。点击一个头可放大查看。",
     ),
+    "set_of_head": (
+        "This head over all {count} sequences of length {length}",
+        "这个头在全部 {count} 个长度为 {length} 的序列上",
+    ),
+    "worth_over_set": (
+        "Without it {lost} % of the answers are lost, and the loss changes by {loss} nats.",
+        "去掉它会失去 {lost} % 的正确答案，损失函数变化 {loss} 奈特。",
+    ),
+    "mean_map": ("mean map", "平均图"),
+    "offset_profile": ("mean weight by offset, key − query", "按偏移（键 − 查询）的平均权重"),
+    "here": ("here {value}", "此处 {value}"),
     "set_head": ("head", "头"),
     "set_spread": ("distribution: {statistic}", "分布：{statistic}"),
     "in_table": ("among all heads", "在所有头中"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from attnkit.reference import LEVELS, Reference
+from attnkit.reference import Reference
 from tests.browsing import large, open_large, type_in
 from tests.serving import CHROMIUM
 
@@ -27,26 +27,34 @@ def heads(table):
     return table.locator("tbody th").all_inner_texts()
 
 
-def medians(checkpoints, name):
-    """Of a statistic, head by head, layer by layer."""
+def means(checkpoints, name):
+    """Of a column, head by head, layer by layer."""
     known = Reference.load(checkpoints / "majority")
-    return known.quantiles[:, :, list(known.statistics).index(name), list(LEVELS).index(0.5)].flatten()
+    return known.means[:, :, list(known.columns).index(name)].flatten()
 
 
 HEADS = np.array([f"layer {layer}, head {head}" for layer in range(2) for head in range(4)])
 
 
-def test_the_table_has_the_medians_of_every_head(table, checkpoints):
+@pytest.mark.parametrize(
+    ("title", "name"),
+    [
+        ("Distance", "distance"),
+        ("Loss increase without it (nats)", "loss_increase"),
+        ("Positional share", "positional_share"),
+    ],
+)
+def test_the_table_has_the_means_of_every_head_and_what_each_is_worth(table, checkpoints, title, name):
     expect(table.locator("tbody tr")).to_have_count(8)
-    column = table.locator("thead th").all_inner_texts().index("Distance")
-    shown = [float(row.locator("th, td").nth(column).inner_text()) for row in table.locator("tbody tr").all()]
+    column = table.locator("thead th").all_inner_texts().index(title)
+    shown = [row.locator("th, td").nth(column).inner_text() for row in table.locator("tbody tr").all()]
 
     assert heads(table) == list(HEADS)
-    assert shown == pytest.approx(medians(checkpoints, "distance"), rel=0.006)
+    assert [float(text.replace("−", "-")) for text in shown] == pytest.approx(means(checkpoints, name), rel=0.006)
 
 
 def test_a_heading_sorts_by_its_column_both_ways_and_the_first_gives_the_order_back(table, checkpoints):
-    order = medians(checkpoints, "output_norm").argsort(kind="stable")
+    order = means(checkpoints, "output_norm").argsort(kind="stable")
     heading = table.get_by_role("button", name="Length of the output")
     heading.click()
     expect(table.get_by_role("columnheader", name="Length of the output").last).to_have_attribute(
@@ -71,6 +79,53 @@ def test_a_click_goes_from_a_row_to_its_head_and_back(table, page):
 
     expect(table.get_by_role("button", name="layer 1, head 2")).to_be_focused()
     expect(table.locator("tr.selected")).to_be_in_viewport()
+
+
+def test_a_column_without_a_distribution_is_drawn_as_bars(table, checkpoints):
+    table.get_by_role("button", name="Loss increase without it").click()
+    worth = means(checkpoints, "loss_increase")
+    low, high = min(0, *worth), max(0, *worth)
+    bars = table.locator(".spread b").evaluate_all(
+        "bars => bars.map((b) => (100 * b.getBoundingClientRect().width) / b.parentNode.getBoundingClientRect().width)"
+    )
+
+    expect(table.locator("th.spread")).to_have_text("Loss increase without it (nats)")
+    assert bars == pytest.approx(100 * np.abs(np.sort(worth)[::-1]) / (high - low), abs=0.5)
+
+
+def test_a_large_head_stands_over_the_whole_set(page, checkpoints):
+    """Its worth in words; its mean map; its largest mean weight by offset; where this sequence stands."""
+    known = Reference.load(checkpoints / "majority")
+    lost, loss = known.means[0, 1, :2]
+    profile = {k: np.diagonal(known.mean_attention[0, 1], k).mean() for k in range(-15, 16)}
+    most = max(profile, key=profile.get)
+    open_large(page, 0, 1)
+    type_in(page, "1" * 16)
+    whole = page.locator(".overall")
+    whole.get_by_role("combobox", name="statistic").select_option("Weight on token 1")
+
+    expect(whole.locator(".worth")).to_have_text(
+        f"Without it {100 * lost:.1f} % of the answers are lost, and the loss changes by {loss:+.3f} nats.".replace(
+            "-", "−"
+        )
+    )
+    expect(whole.get_by_role("img", name=re.compile("^mean map, largest weight"))).to_be_visible()
+    expect(whole.get_by_role("img", name=re.compile("^mean weight by offset"))).to_have_accessible_name(
+        f"mean weight by offset, key − query, largest weight {profile[most]:.4f} ({most})"
+    )
+    expect(whole.get_by_role("img", name=re.compile("^Weight on token 1"))).to_have_accessible_name(
+        "Weight on token 1, here 1.00"
+    )
+
+
+def test_a_link_to_a_head_opens_it_without_a_fault(window, address):
+    page, faults = window(), []
+    page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+    page.goto(f"{address}/?head=1.2")
+    expect(page.locator(".large h2")).to_have_text("layer 1, head 2")
+    page.close()
+
+    assert faults == []
 
 
 def test_the_way_to_the_table_opens_it(page):

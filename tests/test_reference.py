@@ -1,15 +1,17 @@
 """What is usual for a checkpoint: percentiles are shares of the set, and a file of other weights is refused."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+from analysis import head_stats
 from analysis import reference as command
 from attnkit import load_checkpoint
 from attnkit.data import Batch, DataConfig, task_dataset
 from attnkit.measures import applicable
 from attnkit.reading import read_batch
-from attnkit.reference import FILE, LEVELS, Reference, sha256
+from attnkit.reference import BINS, FILE, LEVELS, WORTH, Reference, counts, sha256
 from attnkit.tasks import get_task
 from demo import shelf, usual, views
 from tests.serving import COLOURS, add_reference, fill
@@ -33,6 +35,9 @@ def over(values):
         length=np.array(5),
         statistics=np.array(["x"]),
         quantiles=quantiles,
+        histogram=np.zeros((1, 1, 1, BINS), dtype=int),
+        columns=np.array(["x"]),
+        means=np.mean(values).reshape(1, 1, 1),
         **maps,
         **ids,
         nearest_wrong=np.zeros((2, 5), dtype=int),
@@ -103,6 +108,50 @@ def test_the_extremes_and_the_mean_map_are_those_of_the_set(checkpoints):
             assert sign * flatness[rows, layer, head] == pytest.approx(best, abs=1e-5)
     rows = [(batch.tokens.numpy() == one).all(1).argmax() for one in reference.nearest_wrong]
     assert losses[rows] == pytest.approx(np.sort(losses)[::-1][:5], abs=1e-5)
+
+
+def test_the_means_are_those_of_the_analysis_table(checkpoints, tmp_path):
+    reference = add_reference(checkpoints / "majority")
+    given = ["--checkpoint", str(checkpoints / "majority"), "--split", "test", "--device", "cpu"]
+    head_stats.main([*given, "--out", str(tmp_path / "out")])
+    table = pd.read_csv(tmp_path / "out" / "head_stats.csv")
+
+    assert list(reference.columns) == [*WORTH, *table.columns[2:]]
+    assert reference.means[..., 2:].reshape(8, -1) == pytest.approx(table.iloc[:, 2:].to_numpy(), rel=1e-12)
+
+
+def test_what_a_head_is_worth_is_what_the_set_loses_when_its_columns_of_w_o_are_zero(checkpoints):
+    reference = add_reference(checkpoints / "majority")
+    (batch,) = task_dataset(get_task("majority"), DataConfig(), "test").batches(500)
+
+    def right_and_loss(model):
+        logits = model(batch.tokens)[0].double()
+        right = (logits.argmax(dim=1) == batch.labels).double().mean()
+        return torch.stack([right, torch.nn.functional.cross_entropy(logits, batch.labels)])
+
+    whole, without = (load_checkpoint(checkpoints / "majority").requires_grad_(False) for _ in range(2))
+    without.layers[0].attn.W_o.weight[:, 8:16] = 0
+    change = right_and_loss(whole) - right_and_loss(without)
+
+    assert reference.means[0, 1, :2] == pytest.approx((change * torch.tensor([1, -1])).numpy(), abs=1e-6)
+
+
+def test_a_histogram_counts_every_sequence_between_the_least_and_the_most(checkpoints):
+    reference = add_reference(checkpoints / "majority")
+
+    assert (reference.histogram.sum(axis=-1) == 500).all()
+    assert (reference.histogram[..., [0, -1]] > 0).all()
+    assert counts(np.arange(2.0 * BINS)).tolist() == [2] * BINS
+    assert counts(np.full(7, 0.3)).tolist() == [7] + [0] * (BINS - 1)
+
+
+def test_a_reference_of_an_earlier_version_is_told_from_a_damaged_one(checkpoints):
+    folder = checkpoints / "majority"
+    add_reference(folder)
+    with np.load(folder / FILE) as arrays:
+        np.savez(folder / FILE, **{name: arrays[name] for name in arrays if name not in {"means", "columns"}})
+    with pytest.raises(ValueError, match=r"has no columns, means; make it anew with python -m analysis\.reference$"):
+        Reference.load(folder)
 
 
 def test_a_head_at_its_mean_writes_the_mean_of_what_it_writes_over_the_set(checkpoints):
