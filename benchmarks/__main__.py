@@ -7,9 +7,16 @@ from collections.abc import Callable, Iterable
 import torch
 
 from attnkit.cli import progress, run
-from benchmarks import Row, demo, long, seeds, statistics, training
+from benchmarks import Row, demo, long, seeds, statistics, training, transformers
 
-MEASUREMENTS: list[Callable[[], Iterable[Row]]] = [statistics.rows, training.rows, long.rows, seeds.rows, demo.rows]
+MEASUREMENTS: list[Callable[[], Iterable[Row]]] = [
+    statistics.rows,
+    training.rows,
+    long.rows,
+    transformers.rows,
+    seeds.rows,
+    demo.rows,
+]
 
 
 def main() -> None:
