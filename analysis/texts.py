@@ -1,0 +1,129 @@
+"""What a study of a transformers model is of: the model and its texts, as the command line names them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.subject import sha256, shown
+from attnkit import cli
+from attnkit.checkpoint import versions
+from attnkit.text import TextBatch, Texts
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+BATCH = 32  # texts per pass
+OTHER = ("checkpoint", "split", "data")  # arguments that name another subject
+
+
+@dataclass(frozen=True)
+class TextSubject:
+    name: str  # a folder, or a name on the hub
+    folder: Path  # where the model's files lie
+    model: PreTrainedModel  # in eval mode, on the device
+    tokenizer: PreTrainedTokenizerBase
+    texts: Texts
+    batch_size: int
+    out: Path
+
+    def batches(self) -> Iterator[TextBatch]:
+        """The texts, behind a progress bar where someone looks."""
+        return iter(cli.progress(self.texts.batches(self.batch_size), unit="batch"))
+
+    def identity(self) -> dict[str, Any]:
+        """What would have to be the same for two runs to be of the same thing."""
+        import transformers
+
+        return {
+            "checkpoint_sha256": sha256(*weights(self.folder)),
+            "data": shown(self.texts.path),
+            "data_sha256": sha256(self.texts.path),
+            "max_tokens": self.texts.longest,
+            "batch_size": self.batch_size,
+            "versions": versions() | {"transformers": transformers.__version__},
+        }
+
+    def record(self) -> dict[str, Any]:
+        """What ran on what, for run.json, with the keys of a checkpoint's; to be called after the pass."""
+        config = self.model.config
+        return {
+            "checkpoint": shown(self.folder) if Path(self.name).is_dir() else self.name,
+            "split": "data",
+            "population": False,
+            "device": str(self.model.device),
+            **self.identity(),
+            "model": {
+                "architecture": type(self.model).__name__,
+                "layers": getattr(config, "num_hidden_layers", None),
+                "heads": getattr(config, "num_attention_heads", None),
+                "dtype": str(self.model.dtype).removeprefix("torch."),
+            },
+            "texts": self.texts.count,
+            "truncated": self.texts.truncated,
+        }
+
+    def notes(self) -> list[str]:
+        """What must be said aloud of how the texts were read; to be called after the pass."""
+        if not self.texts.truncated:
+            return []
+        return [f"{self.texts.truncated:,} of {self.texts.count:,} texts were cut to {self.texts.longest} tokens"]
+
+
+def add_text_arguments(to: argparse.ArgumentParser) -> None:
+    """Let a study's parser, one of `subject.parser`, take a transformers model and texts in a checkpoint's place."""
+    group = to.add_argument_group("a transformers model, in the place of a checkpoint (pip install 'attnkit[hf]')")
+    given: dict[str, Any] = {"default": argparse.SUPPRESS}
+    group.add_argument("--hf", metavar="MODEL", help="a folder, or a name on the hub", **given)
+    texts = ".txt, a text a line; or .csv, .jsonl, .parquet with a column `text`"
+    group.add_argument("--text", type=Path, metavar="FILE", help=f"the texts: {texts}", **given)
+    most = "cut texts to so many tokens (default: what the model takes)"
+    group.add_argument("--max-tokens", type=cli.positive_int, metavar="N", help=most, **given)
+
+
+def is_of_texts(args: argparse.Namespace) -> bool:
+    """Is a transformers model asked for, and not a checkpoint? Raises UsageError where that is not plain."""
+    if "hf" not in args:
+        for name in ("text", "max_tokens"):
+            if name in args:
+                raise cli.UsageError(f"--{name.replace('_', '-')}: needs --hf, the model that reads the texts")
+        return False
+    for name in OTHER:
+        if name in args:
+            raise cli.UsageError(f"--{name}: not allowed with --hf, whose model reads --text")
+    if "text" not in args:
+        raise cli.UsageError("--text: is missing: --hf needs a file of texts")
+    return True
+
+
+def open_text_subject(args: argparse.Namespace) -> TextSubject:
+    """Load what the arguments name."""
+    try:
+        import transformers
+
+        from attnkit import pretrained
+        from attnkit.hf import LONGEST_WHOLE
+    except ImportError:
+        raise ValueError("hf: this needs transformers 5 or later: pip install 'attnkit[hf]'") from None
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    device = cli.pick_device(args.device)
+    model, tokenizer = pretrained.load(args.hf)
+    folder = pretrained.folder_of(args.hf)
+    assert folder is not None
+    model.to(device)  # type: ignore[arg-type]  # transformers' stub has another overload in sight
+    allowed = min(pretrained.longest_text(model, tokenizer), LONGEST_WHOLE)
+    longest = getattr(args, "max_tokens", allowed)
+    if longest > allowed:
+        raise cli.UsageError(f"--max-tokens: got {longest}, allowed for {args.hf} is at most {allowed}")
+    out = args.out if "out" in args else cli.PROJECT / "reports" / Path(args.hf).name
+    texts = Texts(args.text, tokenizer, longest)
+    return TextSubject(args.hf, folder, model, tokenizer, texts, getattr(args, "batch_size", BATCH), out)
+
+
+def weights(folder: Path) -> list[Path]:
+    """The files of a model that hold its weights."""
+    return sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
