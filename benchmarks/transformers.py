@@ -46,11 +46,11 @@ Run = Callable[[list[TextBatch]], object]
 
 
 def attnkit() -> Run:
-    from attnkit import hfstats
+    from attnkit import hfstats, pretrained
     from attnkit.tables import long_frame, wide_frame
 
-    model, tokenizer = hfstats.load(minilm())
-    vocabulary = hfstats.vocabulary(tokenizer)
+    model, tokenizer = pretrained.load(minilm())
+    vocabulary = pretrained.vocabulary(tokenizer)
 
     def run(batches: list[TextBatch]) -> object:
         stats, measures = hfstats.collect(model, batches, vocabulary, longest=LONGEST)
