@@ -39,8 +39,11 @@ class OnePass:
         self.places = torch.tensor([number[n] if n in self.known else -1 for n in (*KNOWN, *tokens)])
         self.K = len(measures)
 
-    def read(self, rows: Rows) -> tuple[Float[Tensor, "B H K"], Int[Tensor, "B H K"]]:
-        """Sums over the rows on which each statistic is defined, and how many rows these are; 0 for the unknown."""
+    def read(self, rows: Rows) -> tuple[Float[Tensor, "B H K"], Int[Tensor, "B H K"], float]:
+        """Sums over the rows on which each statistic is defined, and how many rows these are; 0 for the unknown.
+
+        And how far from 1 a row sums at most; NaN if one is no number.
+        """
         block, weights = rows.block, as_float(rows.weights).contiguous()
         B, H, R, _ = weights.shape
         output, w_o = weights.new_zeros(B, H, R, 0), torch.zeros(H, 0, 0, dtype=torch.float64)
@@ -51,15 +54,18 @@ class OnePass:
         rest = arrays(output, w_o, *self.scene(block), sums, counts)
 
         read_some = loops("kernel").read
+        off: list[float] = []
 
         def read(start: int, stop: int) -> None:
             step = max(TOGETHER // weights[0].numel(), 1)
+            logs = torch.empty_like(weights[:step])
             for first in range(start, stop, step):  # so few that their logarithms are still in the cache
-                some = weights[first : min(first + step, stop)]
-                read_some(first, first + len(some), *arrays(some, some.log()), *rest)
+                last = min(first + step, stop)
+                some, ln = weights[first:last], logs[: last - first]
+                off.append(read_some(first, last, *arrays(some, torch.log(some, out=ln)), *rest))
 
         in_parallel(read, B, weights.numel())
-        return sums, counts
+        return sums, counts, float(torch.tensor(off).amax())
 
     def uniform(self, block: Block) -> tuple[Float[Tensor, "B 1 K"], Int[Tensor, "B 1 K"]]:
         """The same for a head that attends uniformly to the keys that it may see, of the linear statistics."""

@@ -92,7 +92,7 @@ def read_batch(model: PreTrainedModel, batch: TextBatch, measures: dict[str, Mea
     def on_call(call: AttentionCall) -> None:
         reader = readers.of(call)
         layers.append(call.layer)
-        read.append(reader.read(reader.rows(call)))
+        read.append(reader.read(reader.rows(call), call.layer))
         uniform.append(reader.uniform())
 
     real = torch.ones_like(batch.tokens) if batch.mask is None else batch.mask.long()

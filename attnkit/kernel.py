@@ -23,7 +23,7 @@ def read(
     weights: Any,  # (stop - start, H, R, T), those of these sequences alone
     logs: Any,  # their logarithms
     output: Any,  # (B, H, R, d)
-    w_o: Any,  # (H, d, r), float64
+    w_o: Any,  # (H, d, r), float64, lower triangles
     tokens: Any,  # (B, T)
     position: Any,  # (b, T)
     allowed: Any,  # (b, R, T)
@@ -32,13 +32,17 @@ def read(
     known: Any,  # (15 + V), which of the K statistics those above are; −1 for one that is not asked for
     sums: Any,  # (B, H, K), written: sums over the rows
     counts: Any,  # (B, H, K), written: on how many rows each is defined
-) -> None:
-    """All statistics of the sequences from `start` to `stop`, each map read while it is in the cache."""
+) -> float:
+    """All statistics of the sequences from `start` to `stop`, each map read while it is in the cache.
+
+    Returns how far from 1 a row sums at most; NaN if one is no number.
+    """
     _, H, R, T = weights.shape
+    off = 0.0
     V = len(known) - TOKENS
     step = max(TOGETHER // T, 1)
     p, columns, found = np.empty(step * T), np.empty(T), np.empty(TOKENS + V)
-    outputs, projected = np.empty((R, w_o.shape[1])), np.empty((R, w_o.shape[2]))
+    outputs, projected, squared = np.empty((w_o.shape[1], R)), np.empty(R), np.empty(R)
     room = rooms(R, T, V)
     scene, keys, _, _, n, per_nat, handicap = room
     selective = known[SELECTIVITY] >= 0
@@ -51,6 +55,7 @@ def read(
             found[:] = 0
             columns[:] = 0
             n[SELECTIVITY] = 0
+            odds = 1.0  # the logarithm of a product is the sum of theirs, and sooner taken
             for first in range(0, R, step):
                 last = min(first + step, R)
                 size = (last - first) * T
@@ -75,13 +80,18 @@ def read(
                     if not real[c, i]:
                         continue
                     row = p[(i - first) * T : (i - first + 1) * T]
-                    nats = entropic(row, ln[(i - first) * T : (i - first + 1) * T])
+                    ln_row = ln[(i - first) * T : (i - first + 1) * T]
+                    nats, whole, squares, same, different = five(row, ln_row, alike[i], unlike[i])
+                    if off == off and not abs(1 - whole) <= off:  # NaN is no less than anything, and stays
+                        off = abs(1 - whole)
                     found[ENTROPY] -= nats
                     found[NORMALIZED] -= nats * per_nat[i]
                     found[MAX] += top(row)
-                    squares, same, different = three(row, alike[i], unlike[i])
                     if selective and same > 0 and different > 0:
-                        found[SELECTIVITY] += math.log(same / different) - handicap[i]
+                        odds *= same / different * handicap[i]
+                        if not 1e-8 < odds < 1e8:
+                            found[SELECTIVITY] += math.log(odds)
+                            odds = 1.0
                         n[SELECTIVITY] += 1
                     found[EFFECTIVE] += 1 / squares
                     for j in range(T):
@@ -89,18 +99,19 @@ def read(
                     for k in range(5):
                         if keys[k, i] >= 0:
                             found[SELF + k] += row[keys[k, i]]
+            found[SELECTIVITY] += math.log(odds)
             if known[NORM] >= 0:
-                outputs[:] = output[b, h]
-                np.dot(outputs, w_o[h], projected)
+                square_lengths(output[b, h], w_o[h], outputs, projected, squared)
                 for i in range(R):
                     if real[c, i]:
-                        found[NORM] += math.sqrt(product(projected[i], projected[i]))
+                        found[NORM] += math.sqrt(squared[i])
             for j in range(T):
                 if tokens[b, j] < V:
                     found[TOKENS + tokens[b, j]] += columns[j]
             for k in range(TOKENS + V):
                 if known[k] >= 0:
                     sums[b, h, known[k]], counts[b, h, known[k]] = found[k], n[k]
+    return off
 
 
 @compiled
@@ -170,7 +181,7 @@ def survey(
     seen: Any,  # (V,), room: 1 for the tokens that a row may see
     n: Any,  # (15 + V), written: on how many rows each statistic is defined
     per_nat: Any,  # (R,), written: 1 / ln n_i, 0 where that is not defined
-    handicap: Any,  # (R,), written: ln of how many more keys are alike
+    handicap: Any,  # (R,), written: how many times as many keys are unlike as alike
 ) -> None:
     """What is the same for all heads of a sequence."""
     R, T = allowed.shape
@@ -222,7 +233,7 @@ def survey(
             followers += scene[3, i, j]
         n[DUPLICATE] += copies > 0
         n[INDUCTION] += followers > 0
-        handicap[i] = math.log(alike / unlike)
+        handicap[i] = unlike / alike if alike > 0 else 0.0
         if not as_before[i]:  # else it sees the same tokens as the row above
             seen[:] = 0
             for j in range(T):
@@ -244,22 +255,17 @@ def four(p: Any, a: Any, b: Any, c: Any, d: Any) -> tuple[float, float, float, f
 
 
 @partial(compiled, inline=True)
-def three(p: Any, a: Any, b: Any) -> tuple[float, float, float]:
-    squares = A = B = 0.0
+def five(p: Any, ln: Any, a: Any, b: Any) -> tuple[float, float, float, float, float]:
+    """Σ p ln p, Σ p, Σ p², Σ p a and Σ p b."""
+    nats = whole = squares = A = B = 0.0
     for t in range(len(p)):
-        squares += p[t] * p[t]
-        A += p[t] * a[t]
-        B += p[t] * b[t]
-    return squares, A, B
-
-
-@partial(compiled, inline=True)
-def entropic(row: Any, ln: Any) -> float:
-    """Σ p ln p."""
-    total = 0.0
-    for t in range(len(row)):
-        total += row[t] * max(ln[t], LEAST)
-    return total
+        x = p[t]
+        nats += x * max(ln[t], LEAST)
+        whole += x
+        squares += x * x
+        A += x * a[t]
+        B += x * b[t]
+    return nats, whole, squares, A, B
 
 
 @partial(compiled, inline=True, no_nan=True)
@@ -271,8 +277,22 @@ def top(row: Any) -> float:
 
 
 @partial(compiled, inline=True)
-def product(a: Any, b: Any) -> float:
-    total = 0.0
-    for t in range(len(b)):
-        total += a[t] * b[t]
-    return total
+def square_lengths(output: Any, w_o: Any, outputs: Any, projected: Any, squared: Any) -> None:
+    """‖o W‖² of every row o of `output` (R, d), for a lower triangle W (d, r)."""
+    R, d = output.shape
+    for i in range(R):
+        for a in range(d):
+            outputs[a, i] = output[i, a]
+    squared[:] = 0
+    for k in range(w_o.shape[1]):
+        projected[:] = 0
+        for a in range(k, d):
+            add(projected, outputs[a], w_o[a, k])
+        for i in range(R):
+            squared[i] += projected[i] * projected[i]
+
+
+@partial(compiled, inline=True)
+def add(total: Any, x: Any, times: Any) -> None:
+    for i in range(len(total)):
+        total[i] += x[i] * times

@@ -62,7 +62,7 @@ def read_batch(model: TinyTransformer, batch: Batch, measures: dict[str, Measure
 
     def on_call(call: AttentionCall) -> None:
         rows = reader.rows(call)
-        read.append(reader.read(rows))
+        read.append(reader.read(rows, call.layer))
         maps.append(map_sums(rows, batch.mask, fused=fused))
 
     with observe(model, on_call):
@@ -114,26 +114,21 @@ class Reader:
         self.one_pass = OnePass(measures) if fused and blocks[0].tokens.device.type == "cpu" else None
 
     def rows(self, call: AttentionCall) -> list[Rows]:
-        """The call in blocks of rows. Raises ValueError where a row is no attention: see `checked`."""
-        return [
-            Rows(
-                block,
-                checked(call.weights[:, :, block.rows], block, call.layer),
-                call.output[:, :, block.rows],
-                call.w_o,
-            )
-            for block in self.blocks
-        ]
+        """The call in blocks of rows. Raises ValueError for weight where there must be none: see `seen_only`."""
+        cut = ((block, call.weights[:, :, block.rows], call.output[:, :, block.rows]) for block in self.blocks)
+        return [Rows(block, seen_only(weights, block, call.layer), output, call.w_o) for block, weights, output in cut]
 
-    def read(self, blocks: list[Rows]) -> tuple[Float[Tensor, "B H K"], Bool[Tensor, "B H K"]]:
-        """Return the values, float64, and where they are defined."""
-        return means([self.sums(rows) for rows in blocks])
+    def read(self, blocks: list[Rows], layer: int) -> tuple[Float[Tensor, "B H K"], Bool[Tensor, "B H K"]]:
+        """Return the values, float64, and where they are defined. Raises ValueError for rows that do not sum to 1."""
+        return means([self.sums(rows, layer) for rows in blocks])
 
-    def sums(self, rows: Rows) -> tuple[Float[Tensor, "B H K"], Int[Tensor, "B H K"]]:
+    def sums(self, rows: Rows, layer: int) -> tuple[Float[Tensor, "B H K"], Int[Tensor, "B H K"]]:
         """The sum of every statistic over the rows on which it is defined, and how many these are."""
         if self.one_pass is None:
+            check(off_by(rows.weights, rows.block), layer)
             return plain(self.measures, rows)
-        sums, counts = self.one_pass.read(rows)
+        sums, counts, off = self.one_pass.read(rows)
+        check(off, layer)
         rest = {name: m for name, m in self.measures.items() if name not in self.one_pass.known}
         if rest:
             at = [k for k, name in enumerate(self.measures) if name in rest]
@@ -177,18 +172,35 @@ def plain(measures: dict[str, Measure], rows: Rows) -> tuple[Float[Tensor, "B H 
 
 
 def checked(weights: Float[Tensor, "B H R T"], block: Block, layer: int) -> Float[Tensor, "B H R T"]:
-    """The weights with padded queries, whatever a model left there, at 0; ValueError if a real row is no attention."""
+    """`seen_only`, and ValueError if a real row does not sum to 1."""
+    weights = seen_only(weights, block, layer)
+    check(off_by(weights, block), layer)
+    return weights
+
+
+def seen_only(weights: Float[Tensor, "B H R T"], block: Block, layer: int) -> Float[Tensor, "B H R T"]:
+    """The weights with padded queries, whatever a model left there, at 0.
+
+    Raises ValueError if a real query gives weight to a key that it may not see.
+    """
     if len(block.real) > 1 or not block.real.all():
         weights = weights.masked_fill(~block.real[:, None, :, None], 0)
         leak = weights.masked_fill(block.allowed[:, None], 0).amax()
         if leak > 0:
             raise ValueError(f"layer {layer}: weight {float(leak):.2g} on keys that the mask hides")
-    sums = weights @ weights.new_ones(weights.shape[-1])
-    low, high = sums.where(block.real[:, None], 1).aminmax()
-    off = torch.maximum(1 - low, high - 1)
-    if not off <= TOLERANCE:  # NaN is not either
-        raise ValueError(f"layer {layer}: rows of attention do not sum to 1 (off by {float(off):.2g})")
     return weights
+
+
+def off_by(weights: Float[Tensor, "B H R T"], block: Block) -> float:
+    """How far from 1 a real row sums at most; NaN if one is no number."""
+    low, high = weights.sum(dim=-1).where(block.real[:, None], 1).aminmax()
+    return float(torch.maximum(1 - low, high - 1))
+
+
+def check(off: float, layer: int) -> None:
+    """Raise ValueError if rows are off 1 by more than rounding."""
+    if not off <= TOLERANCE:  # NaN is not either
+        raise ValueError(f"layer {layer}: rows of attention do not sum to 1 (off by {off:.2g})")
 
 
 def total(parts: list[Tensor]) -> Tensor:

@@ -17,22 +17,21 @@ def maps(
     squares: Any,  # (H,), written: Σ p²
 ) -> None:
     """The sums of some sequences' maps, for the heads from `start` to `stop`."""
-    size = sums.shape[1]
     for h in range(start, stop):
+        total = sums[h].ravel()
         for b in chosen:
-            for i in range(size):
-                row, total = weights[b, h, i], sums[h, i]
-                for j in range(size):
-                    total[j] += row[j]
-                squares[h] += square(row)
+            squares[h] += add(total, weights[b, h].ravel())
 
 
 @partial(compiled, inline=True)
-def square(row: Any) -> float:
-    total = 0.0
-    for t in range(len(row)):
-        total += float(row[t]) * float(row[t])
-    return total
+def add(total: Any, p: Any) -> float:
+    """Add p to the total, and return Σ p²."""
+    squares = 0.0
+    for t in range(len(total)):
+        x = float(p[t])
+        total[t] += x
+        squares += x * x
+    return squares
 
 
 @compiled

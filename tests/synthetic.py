@@ -39,7 +39,7 @@ def read(weights, tokens, mask=None, *, causal=False, vocab=BITS):
     """The sequence values of a call: for each sequence and head {statistic: value}; undefined ones are absent."""
     measures = applicable(vocab, causal=causal)
     reader = Reader(measures, blocks_of(tokens, mask, causal=causal))
-    values, defined = reader.read(reader.rows(call_of(weights)))
+    values, defined = reader.read(reader.rows(call_of(weights)), 0)
     return [
         [{n: float(v) for n, v, d in zip(measures, vs, ds, strict=True) if d} for vs, ds in zip(V, D, strict=True)]
         for V, D in zip(values, defined, strict=True)

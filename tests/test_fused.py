@@ -40,7 +40,7 @@ def test_long_rows_are_read_in_pieces_and_batches_in_parallel_with_the_same_numb
     rows, _ = random_rows(11, 3, T)
     measures = applicable(BITS)
 
-    sums, counts = OnePass(measures).read(rows)
+    sums, counts, _ = OnePass(measures).read(rows)
     expected, n = plain(measures, rows)
 
     assert torch.equal(counts, n)
@@ -52,9 +52,21 @@ def test_half_precision_is_read_in_float32():
     block = Block.of(torch.zeros(1, 4, dtype=torch.int64))
     quarter = torch.full((1, 1, 4, 4), 0.25, dtype=torch.bfloat16)
 
-    sums, _ = OnePass(applicable(BITS)).read(Rows(block, quarter))
+    sums, _, off = OnePass(applicable(BITS)).read(Rows(block, quarter))
 
     assert float(sums[0, 0, 0]) / 4 == float(torch.tensor(0.25).log() * -1)
+    assert off == 0
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("times, off", [(1.25, "0.25"), (0.5, "0.5"), (torch.nan, "nan")])
+def test_one_row_that_does_not_sum_to_1_is_told_whatever_the_others_do(fused, times, off):
+    weights = torch.eye(5).expand(7, 3, 5, 5).clone()
+    weights[2, 1, 3] *= times
+    reader = Reader(applicable(BITS), blocks_of(torch.zeros(7, 5, dtype=torch.int64)), fused=fused)
+
+    with pytest.raises(ValueError, match=rf"layer 4: rows of attention do not sum to 1 \(off by {off}\)"):
+        reader.read(reader.rows(call_of(weights)), 4)
 
 
 def test_a_statistic_that_the_pass_does_not_know_is_read_by_its_formula(monkeypatch):
@@ -65,7 +77,7 @@ def test_a_statistic_that_the_pass_does_not_know_is_read_by_its_formula(monkeypa
     rows, mask = random_rows(5, 2, 7)
 
     reader = Reader(measures, blocks_of(rows.block.tokens, mask))
-    values, _ = reader.read([rows])
+    values, _ = reader.read([rows], 0)
 
     names = list(measures)
     itself = rows.weights.diagonal(dim1=-2, dim2=-1).sum(dim=-1) / rows.block.real.sum(dim=-1)[:, None]

@@ -271,7 +271,7 @@ def test_reader_equals_the_plain_formulas_in_blocks_of_any_size(seed, causal, ro
     call = call_of(weights)
 
     reader = Reader(measures, blocks_of(tokens, mask, causal=causal, rows=rows))
-    values, defined = reader.read(reader.rows(call))
+    values, defined = reader.read(reader.rows(call), call.layer)
 
     whole = Rows(Block.of(tokens, mask, causal=causal), weights, call.output, call.w_o)
     for k, measure in enumerate(measures.values()):
@@ -292,7 +292,7 @@ def test_the_uniform_reference_is_what_a_uniform_head_reads(causal):
     weights = (allowed.double() / allowed.sum(dim=-1, keepdim=True))[:, None]  # NaN at padded queries: not to be read
 
     reference, said = reader.uniform()
-    values, defined = reader.read(reader.rows(call_of(weights)))
+    values, defined = reader.read(reader.rows(call_of(weights)), 0)
 
     for k, name in enumerate(measures):
         if name == "output_norm":
