@@ -59,7 +59,7 @@ def test_half_precision_is_read_in_float32():
 
 
 @pytest.mark.parametrize("fused", [True, False])
-@pytest.mark.parametrize("times, off", [(1.25, "0.25"), (0.5, "0.5"), (torch.nan, "nan")])
+@pytest.mark.parametrize(("times", "off"), [(1.25, "0.25"), (0.5, "0.5"), (torch.nan, "nan")])
 def test_one_row_that_does_not_sum_to_1_is_told_whatever_the_others_do(fused, times, off):
     weights = torch.eye(5).expand(7, 3, 5, 5).clone()
     weights[2, 1, 3] *= times
