@@ -86,14 +86,19 @@ def measure_untrained(subject: Subject) -> HeadStats:
 
 
 def study_texts(subject: TextSubject) -> None:
-    """The statistics of a transformers model."""
+    """The statistics of a transformers model; of one of two parts each kind of attention in a folder of its own."""
     from attnkit import hfstats, pretrained
 
-    vocab = pretrained.vocabulary(subject.tokenizer)
+    vocab, length = pretrained.vocabulary(subject.tokenizer), subject.texts.length
     started = time.perf_counter()
-    stats, measures = hfstats.collect(subject.model, subject.batches(), vocab, longest=subject.texts.longest)
-    measured = Measured(stats, measures, (), False, time.perf_counter() - started)
-    leave(subject.out, measured, subject.record(), notes=subject.notes())
+    found = hfstats.collect(subject.model, subject.batches(), vocab, longest=length, size=subject.batch_size)
+    seconds = time.perf_counter() - started
+    for kind, of_kind in found.of_kind.items():
+        measures, classes = found.measures[kind], subject.texts.labels
+        measured = Measured(of_kind.stats, measures, classes, False, seconds, offsets=of_kind.offsets)
+        record = subject.record() | {"attention": kind, "method": " and ".join(sorted(of_kind.methods))}
+        out = subject.out if len(found.of_kind) == 1 else subject.out / kind
+        leave(out, measured, record, notes=subject.notes())
 
 
 if __name__ == "__main__":

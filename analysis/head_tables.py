@@ -18,16 +18,22 @@ from attnkit.files import staged
 from attnkit.headstats import HeadStats
 from attnkit.importance import Importance
 from attnkit.measures import Measure
+from attnkit.offsets import OffsetSums
 from attnkit.tables import (
     accuracy_and_loss,
     dictionary_frame,
     histogram_frame,
     long_frame,
     offset_profile_frame,
+    offsets_frame,
     wide_frame,
 )
 
+LARGEST_CSV = 1_000_000  # rows; a longer table is written as Parquet alone
 UNIFORM = 0.99  # normalised entropy from which a head is uniform within 1 %
+
+
+STALE = ("mean_attention.npz", "offset_profile.csv", "offset_profile.parquet", "per_sequence.parquet")
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,7 @@ class Measured:
     seconds: float  # of the pass itself
     untrained: HeadStats | None = None  # a fresh model's
     importance: Importance | None = None
+    offsets: OffsetSums | None = None  # of texts, in the place of mean maps
 
 
 def leave(
@@ -58,9 +65,12 @@ def leave(
     stats, n = measured.stats, measured.stats.count
     tables = make_tables(measured)
     warnings = [*notes, *warn(tables["head_stats_long"])]
-    with staged(out, last="run.json", stale=["mean_attention.npz", "differences.csv", "offset_profile.csv"]) as folder:
+    with staged(out, last="run.json", stale=STALE) as folder:
         for name, table in tables.items():
-            table.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n", encoding="utf-8")
+            if len(table) > LARGEST_CSV:
+                table.to_parquet(folder / f"{name}.parquet", index=False)
+            else:
+                table.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n", encoding="utf-8")
         tables["head_stats_long"].to_parquet(folder / "head_stats_long.parquet", index=False)
         if stats.maps:
             write_maps(folder, stats)
@@ -96,6 +106,8 @@ def make_tables(measured: Measured) -> dict[str, pd.DataFrame]:
     }
     if stats.maps:
         tables["offset_profile"] = offset_profile_frame(stats)
+    if measured.offsets is not None:
+        tables["offset_profile"] = offsets_frame(measured.offsets)
     return tables
 
 

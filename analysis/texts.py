@@ -16,7 +16,8 @@ from attnkit.text import TextBatch, Texts
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-BATCH = 32  # texts per pass
+BATCH = 32  # texts that run side by side
+TOGETHER = 16  # times as many are read at a time
 OTHER = ("checkpoint", "split", "data")  # arguments that name another subject
 
 
@@ -31,8 +32,10 @@ class TextSubject:
     out: Path
 
     def batches(self) -> Iterator[TextBatch]:
-        """The texts, behind a progress bar where someone looks."""
-        return iter(cli.progress(self.texts.batches(self.batch_size), unit="batch"))
+        """The texts, behind a progress bar where someone looks; so many at a time that some are of like length."""
+        size = TOGETHER * self.batch_size
+        total = -(-self.texts.sequences // size)
+        return iter(cli.progress(self.texts.batches(size), total=total, unit="batch"))
 
     def identity(self) -> dict[str, Any]:
         """What would have to be the same for two runs to be of the same thing."""
@@ -43,12 +46,13 @@ class TextSubject:
             "data": shown(self.texts.path),
             "data_sha256": sha256(self.texts.path),
             "max_tokens": self.texts.longest,
+            "window_overlap": self.texts.overlap,
             "batch_size": self.batch_size,
             "versions": versions() | {"transformers": transformers.__version__},
         }
 
     def record(self) -> dict[str, Any]:
-        """What ran on what, for run.json, with the keys of a checkpoint's; to be called after the pass."""
+        """What ran on what, for run.json, with the keys of a checkpoint's."""
         config = self.model.config
         return {
             "checkpoint": shown(self.folder) if Path(self.name).is_dir() else self.name,
@@ -62,15 +66,30 @@ class TextSubject:
                 "heads": getattr(config, "num_attention_heads", None),
                 "dtype": str(self.model.dtype).removeprefix("torch."),
             },
+            "groups": self.groups,
             "texts": self.texts.count,
+            "longest": self.texts.length,
             "truncated": self.texts.truncated,
         }
 
+    @property
+    def groups(self) -> str | None:
+        """What the groups in the tables are by."""
+        if self.texts.labelled:
+            return "label"
+        return None if self.texts.classes is None else "the model's own predictions"
+
     def notes(self) -> list[str]:
-        """What must be said aloud of how the texts were read; to be called after the pass."""
-        if not self.texts.truncated:
-            return []
-        return [f"{self.texts.truncated:,} of {self.texts.count:,} texts were cut to {self.texts.longest} tokens"]
+        """What must be said aloud of how the texts were read."""
+        texts, notes = self.texts, []
+        if texts.truncated:
+            notes.append(f"{texts.truncated:,} of {texts.count:,} texts were cut to {texts.longest} tokens")
+        if texts.sequences > texts.count:
+            notes.append(
+                f"{texts.count:,} texts were read in {texts.sequences:,} windows of at most {texts.longest} tokens; "
+                "windows of one text depend on each other, so the intervals are too narrow"
+            )
+        return notes
 
 
 def add_text_arguments(to: argparse.ArgumentParser) -> None:
@@ -82,12 +101,14 @@ def add_text_arguments(to: argparse.ArgumentParser) -> None:
     group.add_argument("--text", type=Path, metavar="FILE", help=f"the texts: {texts}", **given)
     most = "cut texts to so many tokens (default: what the model takes)"
     group.add_argument("--max-tokens", type=cli.positive_int, metavar="N", help=most, **given)
+    overlap = "cut longer texts into windows instead, of which each shares N tokens with the one before"
+    group.add_argument("--window-overlap", type=cli.whole_number(0), metavar="N", help=overlap, **given)
 
 
 def is_of_texts(args: argparse.Namespace) -> bool:
     """Is a transformers model asked for, and not a checkpoint? Raises UsageError where that is not plain."""
     if "hf" not in args:
-        for name in ("text", "max_tokens"):
+        for name in ("text", "max_tokens", "window_overlap"):
             if name in args:
                 raise cli.UsageError(f"--{name.replace('_', '-')}: needs --hf, the model that reads the texts")
         return False
@@ -105,7 +126,6 @@ def open_text_subject(args: argparse.Namespace) -> TextSubject:
         import transformers
 
         from attnkit import pretrained
-        from attnkit.hf import LONGEST_WHOLE
     except ImportError:
         raise ValueError("hf: this needs transformers 5 or later: pip install 'attnkit[hf]'") from None
     transformers.utils.logging.set_verbosity_error()
@@ -115,12 +135,14 @@ def open_text_subject(args: argparse.Namespace) -> TextSubject:
     folder = pretrained.folder_of(args.hf)
     assert folder is not None
     model.to(device)  # type: ignore[arg-type]  # transformers' stub has another overload in sight
-    allowed = min(pretrained.longest_text(model, tokenizer), LONGEST_WHOLE)
+    allowed = pretrained.longest_text(model, tokenizer)
     longest = getattr(args, "max_tokens", allowed)
     if longest > allowed:
         raise cli.UsageError(f"--max-tokens: got {longest}, allowed for {args.hf} is at most {allowed}")
     out = args.out if "out" in args else cli.PROJECT / "reports" / Path(args.hf).name
-    texts = Texts(args.text, tokenizer, longest)
+    overlap, classes = getattr(args, "window_overlap", None), pretrained.classes_of(model)
+    texts = Texts(args.text, tokenizer, longest, overlap, classes, pretrained.start_of(model))
+    texts.survey()
     return TextSubject(args.hf, folder, model, tokenizer, texts, getattr(args, "batch_size", BATCH), out)
 
 

@@ -11,17 +11,24 @@ import pandas as pd
 from scipy import stats
 
 KEYS = ["layer", "head", "statistic"]
+MOST = 16  # predictions that are compared where there are no labels
 LEAST = 2  # sequences on each side, below which there is no deviation to compare with
 
 
 def difference_frame(long: pd.DataFrame, *, population: bool) -> pd.DataFrame:
-    """The differences between each two labels, and between right and wrong answers, from `tables.long_frame`.
+    """The differences between each two labels (without any, two predictions), and between right and wrong answers.
+
+    `long` is that of `tables.long_frame`.
 
     Columns: layer, head, statistic, group_a, group_b, n_a, n_b, `difference` (mean of a − mean of b), `cohens_d`
     (over the pooled deviation) and, unless these are all sequences there are, Welch's `ci_low`, `ci_high` (95 %),
     `p` and `p_adjusted`. Rows with fewer than two sequences on a side, or no deviation on both, are absent.
     """
-    labels = [group for group in long["group"].unique() if group.startswith("label=")]
+    names = [str(group) for group in long["group"].unique()]
+    labels = [name for name in names if name.startswith("label=")]
+    if not labels:  # then by what the model says, unless it has a great many words for that
+        labels = [name for name in names if name.startswith("predicted=")]
+        labels = labels if len(labels) <= MOST else []
     pairs = [*combinations(labels, 2), ("correct", "wrong")]
     frames = [compare(long, a, b) for a, b in pairs]
     table = pd.concat(frames, ignore_index=True)

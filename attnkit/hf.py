@@ -153,7 +153,8 @@ def attending(model: PreTrainedModel, attend: Attend) -> Iterator[None]:
     AttentionInterface.register(NAME, _attention)
     AttentionMaskInterface.register(NAME, _mask)
     names = {module: name for name, module in model.named_modules()}
-    watch = Watch(attend, bool(getattr(model.config, "is_encoder_decoder", False)), names)
+    two_parts = all(hasattr(model.base_model, part) for part in ("encoder", "decoder"))  # one alone says it has both
+    watch = Watch(attend, two_parts, names)
     found: list[Any] = [getattr(module, "config", None) for module in names]
     configs = {id(config): config for config in found if hasattr(config, "_attn_implementation")}
     before = [(config, config._attn_implementation) for config in configs.values()]

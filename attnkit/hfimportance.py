@@ -26,14 +26,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 from transformers import PreTrainedModel
-from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
-)
 
 from attnkit.hf import Site
 from attnkit.importance import EFFECTS, Importance
 from attnkit.moments import Moments, merge
+from attnkit.pretrained import task_of
 from attnkit.replay import Layers, Replay, run
 from attnkit.text import TextBatch
 
@@ -43,14 +40,6 @@ OF_EMBEDDINGS = ("embedding_change", "similarity_change")
 RANKED = 1 << 14  # pairs of texts whose similarities are kept, to rank them: the first ones
 
 TextBatches = Callable[[], Iterable[TextBatch]]  # each call goes through the same texts in the same order
-
-
-def task_of(model: PreTrainedModel) -> str:
-    """classification, language or embedding: what the model is for, told by its class."""
-    name = type(model).__name__
-    if name in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES.values():
-        return "classification"
-    return "language" if name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values() else "embedding"
 
 
 def effects_of(task: str) -> tuple[str, ...]:

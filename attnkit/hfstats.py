@@ -1,107 +1,146 @@
-"""Statistics of every head of a transformers model over texts: the same readings and tables as our own model's.
+"""Statistics of every head of a transformers model over texts: the same readings and tables as our own model's."""
 
-Every layer is read under its own mask, so that windows and causal layers have references of their own. Maps are made
-as a whole, one layer at a time, and none is kept.
-"""
-
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from attnkit.headstats import HeadStats
-from attnkit.hf import LONGEST_WHOLE, Site, attending, observe, whole
+from attnkit.hf import LONGEST_WHOLE, Site, attending, whole
+from attnkit.hfreading import KindReadings, read_batch
 from attnkit.measures import Measure, applicable
-from attnkit.observe import AttentionCall
-from attnkit.reading import NO_LABEL, Reader, Readings, blocks_of
+from attnkit.offsets import OffsetSums
+from attnkit.pretrained import has_two_parts, inputs_of
+from attnkit.spans import PLACES
 from attnkit.text import TextBatch
+
+SIZE = 32  # texts that run side by side
+
+
+@dataclass(frozen=True)
+class TextStats:
+    """What is known of all heads of one kind of attention after some texts."""
+
+    stats: HeadStats
+    offsets: OffsetSums | None  # None where queries and keys are of two texts
+    methods: frozenset[str]  # how it was read: `hfreading.WHOLE`, `hfreading.BLOCKS`
+
+    @classmethod
+    def of(cls, read: KindReadings, measures: dict[str, Measure], longest: int) -> "TextStats":
+        return cls(HeadStats.of(read.readings, measures, longest), read.offsets, read.methods)
+
+    def __add__(self, other: "TextStats") -> "TextStats":
+        offsets = None if self.offsets is None or other.offsets is None else self.offsets + other.offsets
+        return TextStats(self.stats + other.stats, offsets, self.methods | other.methods)
+
+
+@dataclass(frozen=True)
+class Collected:
+    """By kind of attention: `self`, or of models of two parts `encoder`, `decoder` and `cross`."""
+
+    measures: dict[str, dict[str, Measure]]
+    of_kind: dict[str, TextStats]
 
 
 def collect(
-    model: PreTrainedModel, batches: Iterable[TextBatch], vocab: Sequence[str], *, longest: int = LONGEST_WHOLE
-) -> tuple[HeadStats, dict[str, Measure]]:
-    """Run `model` over `batches` and return the statistics of all its heads, and which statistics these are.
+    model: PreTrainedModel,
+    batches: Iterable[TextBatch],
+    vocab: Sequence[str],
+    *,
+    longest: int = LONGEST_WHOLE,
+    size: int = SIZE,
+    on_readings: Callable[[dict[str, KindReadings]], None] | None = None,
+) -> Collected:
+    """Run `model` over `batches` and return the statistics of all its heads.
 
-    How the texts are cut into batches changes nothing. `longest`, the most tokens that a text may have, fixes the
-    histograms' edges. Mean maps are not kept. Raises ValueError for a model in train mode, of two parts, that never
-    calls transformers' attention interface, or whose layers do not all have as many heads of attention.
+    How the texts are cut into batches changes nothing; at most `size` of a batch run side by side, those of like
+    length together. `longest`, the most tokens that a text may have, fixes the histograms' edges. Mean maps are not
+    kept: texts have many lengths. Raises ValueError for a model in train mode, that never calls transformers'
+    attention interface, or whose layers do not all have as many heads of attention; and for one of two parts, if a
+    batch has nothing for its decoder.
     """
-    if all(hasattr(model.base_model, part) for part in ("encoder", "decoder")):
-        raise ValueError(f"model: {type(model).__name__} has an encoder and a decoder; pass one: model.get_encoder()")
-    stats: HeadStats | None = None
-    measures: dict[str, Measure] = {}
+    found: dict[str, TextStats] = {}
+    measures: dict[str, dict[str, Measure]] = {}
     for batch in batches:
-        on_device = batch.each(lambda t: t.to(model.device))
-        measures = measures or applicable_to(model, on_device, vocab)
-        part = HeadStats.of(read_batch(model, on_device, measures), measures, longest)
-        stats = part if stats is None else stats + part
-    if stats is None:
+        if has_two_parts(model) and batch.decoder is None:
+            name = type(model).__name__
+            raise ValueError(f"batches: {name} has an encoder and a decoder, and there is no text for the decoder")
+        for some in alike(batch, size):
+            on_device = some.each(lambda t: t.to(model.device))
+            measures = measures or applicable_to(model, on_device, vocab)
+            read = read_batch(model, on_device, measures)
+            parts = {kind: TextStats.of(r, measures[kind], longest) for kind, r in read.items()}
+            found = {kind: found[kind] + part if kind in found else part for kind, part in parts.items()}
+            if on_readings:
+                on_readings(read)
+    if not found:
         raise ValueError("batches: there are none")
-    return stats, measures
+    return Collected(measures, found)
+
+
+def alike(batch: TextBatch, size: int) -> Iterator[TextBatch]:
+    """The texts of a batch, some at a time, those of like length together and without needless padding.
+
+    These are at most `size`, and fewer where they are long: not more tokens than `size` short texts have.
+    """
+    lengths = lengths_of(batch) if batch.decoder is None else lengths_of(batch) + lengths_of(batch.decoder)
+    some: list[int] = []
+    for row in lengths.argsort(stable=True).tolist():
+        if some and (len(some) == size or (len(some) + 1) * int(lengths[row]) > size * LONGEST_WHOLE):
+            yield chosen(batch, some)
+            some = []
+        some.append(row)
+    yield chosen(batch, some)
+
+
+def lengths_of(batch: TextBatch) -> Int[Tensor, "B"]:
+    """In tokens."""
+    full = batch.tokens.new_full((len(batch),), batch.tokens.shape[1])
+    return full if batch.mask is None else batch.mask.sum(dim=1)
+
+
+def chosen(batch: TextBatch, rows: list[int]) -> TextBatch:
+    return trimmed(batch.each(lambda t: t[rows]))
+
+
+def trimmed(batch: TextBatch) -> TextBatch:
+    """Without columns that are padding in all texts."""
+    decoder = None if batch.decoder is None else trimmed(batch.decoder)
+    if batch.mask is None:
+        return TextBatch(batch.tokens, None, batch.labels, batch.special, batch.segments, decoder)
+    used = batch.mask.any(dim=0)
+    mask = batch.mask[:, used]
+    tokens, special, segments = (
+        None if t is None else t[:, used] for t in (batch.tokens, batch.special, batch.segments)
+    )
+    assert tokens is not None
+    return TextBatch(tokens, None if mask.all() else mask, batch.labels, special, segments, decoder)
 
 
 @torch.no_grad()
-def applicable_to(model: PreTrainedModel, batch: TextBatch, vocab: Sequence[str]) -> dict[str, Measure]:
-    """The statistics that the model defines, told by its attention on two tokens."""
-    sites: list[Site] = []
+def applicable_to(model: PreTrainedModel, batch: TextBatch, vocab: Sequence[str]) -> dict[str, dict[str, Measure]]:
+    """The statistics that the model defines for each kind of attention, told by its attention on two tokens."""
+    sites: dict[str, list[Site]] = {}
 
     def attend(site: Site) -> Tensor:
-        sites.append(site)
+        sites.setdefault(site.kind, []).append(site)
         return whole(site)[1]
 
+    two = batch.tokens[:1, :1].expand(1, 2)
     with attending(model, attend):
-        model(input_ids=batch.tokens[:1, :1].expand(1, 2))
+        model(**inputs_of(model, TextBatch(two, decoder=TextBatch(two) if batch.decoder is not None else None)))
+    return {kind: applicable_at(of_kind, vocab) for kind, of_kind in sites.items()}
+
+
+def applicable_at(sites: list[Site], vocab: Sequence[str]) -> dict[str, Measure]:
+    """Across two texts no statistic has a meaning that is of where a key stands, seen from the query."""
     measures = applicable(vocab, causal=all(site.causal for site in sites), special=True)
-    if any(site.w_o is None for site in sites):
-        del measures["output_norm"]
-    return measures
-
-
-@dataclass
-class Readers:
-    """The readers of one batch, one for each mask that its layers have."""
-
-    batch: TextBatch
-    measures: dict[str, Measure]
-    known: list[tuple[Tensor | None, Reader]] = field(default_factory=list)
-
-    def of(self, call: AttentionCall) -> Reader:
-        mask = None if call.mask is None else call.mask[:, 0]
-        for other, reader in self.known:
-            if mask is None or other is None:
-                if mask is other:
-                    return reader
-            elif torch.equal(mask, other):
-                return reader
-        special = self.batch.special
-        blocks = blocks_of(self.batch.tokens, self.batch.mask, allowed=mask, special=special)
-        self.known.append((mask, Reader(self.measures, blocks)))
-        return self.known[-1][1]
-
-
-@torch.no_grad()
-def read_batch(model: PreTrainedModel, batch: TextBatch, measures: dict[str, Measure]) -> Readings:
-    """Run `model` on `batch`, which is on its device, and read every attention call as it happens."""
-    readers = Readers(batch, measures)
-    layers: list[int] = []
-    read: list[tuple[Tensor, Tensor]] = []
-    uniform: list[tuple[Tensor, Tensor]] = []
-
-    def on_call(call: AttentionCall) -> None:
-        reader = readers.of(call)
-        layers.append(call.layer)
-        read.append(reader.read(reader.rows(call), call.layer))
-        uniform.append(reader.uniform())
-
-    real = torch.ones_like(batch.tokens) if batch.mask is None else batch.mask.long()
-    with observe(model, on_call):
-        model(input_ids=batch.tokens, attention_mask=real)
-    if layers != list(range(len(layers))) or len({values.shape for values, _ in read}) > 1:
-        raise ValueError(f"model: {type(model).__name__} does not have as many heads of attention in every layer")
-    values, defined = (torch.stack(t, dim=1).cpu() for t in zip(*read, strict=True))
-    expected, said = (torch.cat(t, dim=1).cpu() for t in zip(*uniform, strict=True))
-    nothing = torch.full((len(batch),), NO_LABEL)
-    loss = torch.full((len(batch),), torch.nan, dtype=torch.float64)
-    return Readings(values, defined, expected, said, nothing, nothing, loss, maps={})
+    without_w_o = any(site.w_o is None for site in sites)
+    return {
+        name: measure
+        for name, measure in measures.items()
+        if not (name in PLACES and sites[0].kind == "cross") and not (name == "output_norm" and without_w_o)
+    }

@@ -1,11 +1,14 @@
 """A transformers model and its tokenizer, from a folder or a name on the hub."""
 
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub import HfApi, try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
+from jaxtyping import Int
+from torch import Tensor
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -20,6 +23,8 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
 )
+
+from attnkit.text import TextBatch
 
 PATIENCE = 2.0  # seconds that the hub has to answer, once: its own library tries for twenty
 UNLIMITED = 1 << 20  # tokens: what a tokenizer's limit beyond means is that there is none
@@ -92,3 +97,57 @@ def vocabulary(tokenizer: PreTrainedTokenizerBase) -> list[str]:
     """All tokens, by their number."""
     ids = tokenizer.get_vocab()
     return sorted(ids, key=ids.__getitem__)
+
+
+def takes(model: PreTrainedModel, argument: str) -> bool:
+    return argument in signature(model.forward).parameters
+
+
+def inputs_of(model: PreTrainedModel, batch: TextBatch) -> dict[str, Any]:
+    """The texts as `model` takes them: `model(**inputs_of(model, batch))`."""
+    given: dict[str, Any] = {"input_ids": batch.tokens, "attention_mask": as_numbers(batch)}
+    if batch.segments is not None and takes(model, "token_type_ids"):
+        given["token_type_ids"] = batch.segments
+    if batch.decoder is not None:
+        given |= {"decoder_input_ids": batch.decoder.tokens, "decoder_attention_mask": as_numbers(batch.decoder)}
+    if takes(model, "use_cache"):
+        given["use_cache"] = False
+    return given
+
+
+def as_numbers(batch: TextBatch) -> Int[Tensor, "B T"]:
+    return torch.ones_like(batch.tokens) if batch.mask is None else batch.mask.long()
+
+
+def task_of(model: PreTrainedModel) -> str:
+    """classification, language or embedding: what the model is for, told by its class."""
+    name = type(model).__name__
+    if name in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES.values():
+        return "classification"
+    return "language" if name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values() else "embedding"
+
+
+def has_two_parts(model: PreTrainedModel) -> bool:
+    """Has it an encoder and a decoder?"""
+    return all(hasattr(model.base_model, part) for part in ("encoder", "decoder"))
+
+
+def start_of(model: PreTrainedModel) -> int | None:
+    """The token that the decoder of a model of two parts begins with; None of any other model."""
+    if not has_two_parts(model):
+        return None
+    configs = (model.config, model.generation_config)
+    known = (getattr(config, name, None) for name in ("decoder_start_token_id", "bos_token_id") for config in configs)
+    start = next((token for token in known if token is not None), None)
+    if start is None:
+        raise ValueError(f"model: the config of {type(model).__name__} does not say which token a decoder begins with")
+    return start
+
+
+def classes_of(model: PreTrainedModel) -> list[str] | None:
+    """The names of what a classifier tells apart; None of any other model, and of one whose answer is a number."""
+    names: dict[int, str] = model.config.id2label or {}  # type: ignore[assignment]  # by number once it is loaded
+    kind = getattr(model.config, "problem_type", None) or "single_label_classification"
+    if task_of(model) != "classification" or len(names) < 2 or kind != "single_label_classification":
+        return None
+    return [names[k] for k in range(len(names))]

@@ -6,7 +6,6 @@ Below that layer nothing changes: the blocks there give out what they gave befor
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from inspect import signature
 from itertools import count
 from typing import Any
 
@@ -16,6 +15,7 @@ from transformers import PreTrainedModel
 
 from attnkit.ablation import replaced
 from attnkit.hf import Site, intervene
+from attnkit.pretrained import has_two_parts, inputs_of
 from attnkit.text import TextBatch
 
 Change = Callable[[Site, Tensor], Tensor]  # heads' outputs (B, H, T, e) -> others
@@ -38,7 +38,7 @@ class Layers:
         Raises ValueError for a model in train mode, of two parts, that never calls transformers' attention interface,
         or whose layers do not all have as many heads of attention.
         """
-        if all(hasattr(model.base_model, part) for part in ("encoder", "decoder")):
+        if has_two_parts(model):
             name = type(model).__name__
             raise ValueError(f"model: {name} has an encoder and a decoder; pass one: model.get_encoder()")
         two = TextBatch(batch.tokens[:1, :1].expand(1, 2).to(model.device))
@@ -59,10 +59,8 @@ class Layers:
 
 def run(model: PreTrainedModel, batch: TextBatch, change: Change) -> Any:
     """What the model says of the texts, with the heads' outputs changed on the way."""
-    mask = torch.ones_like(batch.tokens) if batch.mask is None else batch.mask.long()
-    more = {"use_cache": False} if "use_cache" in signature(model.forward).parameters else {}
     with intervene(model, change):
-        return model(input_ids=batch.tokens, attention_mask=mask, **more)
+        return model(**inputs_of(model, batch))
 
 
 def is_sequence(model: PreTrainedModel, batch: TextBatch, stack: nn.ModuleList) -> bool:

@@ -46,7 +46,7 @@ def parsed(
 ) -> Iterator[tuple[Tensor, int | None]]:
     """The token ids and the class of each row: either every row has a label or none."""
     labelled = None
-    for number, row in enumerate(read(path, "sequence"), start=1):
+    for number, row in enumerate(read(path, "sequence", "label"), start=1):
         ids, label = parse(path, number, row, vocab, classes, max_len)
         labelled = (label is not None) if labelled is None else labelled
         if (label is not None) != labelled:
@@ -63,10 +63,10 @@ def stack(sequences: list[Tensor], labels: list[int]) -> Batch:
     return Batch(batch.tokens, mask, torch.tensor(labels) if labels else None)
 
 
-def read(path: Path, column: str) -> Iterator[Row]:
-    """The rows of a file that has this column, and `label` where there is one."""
+def read(path: Path, column: str, *more: str) -> Iterator[Row]:
+    """The rows of a file that has this column, and with it `more` where there are any."""
     try:
-        yield from READERS[path.suffix](path, column)
+        yield from READERS[path.suffix](path, column, *more)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: is not UTF-8 text ({error.reason} at byte {error.start})") from None
 
@@ -95,7 +95,7 @@ def class_of(label: str, classes: Sequence[str]) -> int:
     )
 
 
-def csv_rows(path: Path, column: str) -> Iterator[Row]:
+def csv_rows(path: Path, column: str, *more: str) -> Iterator[Row]:
     with open(path, newline="", encoding="utf-8-sig") as file:
         reader = csv.DictReader(file, strict=True)
         need_column(path, column, reader.fieldnames or [])
@@ -105,7 +105,7 @@ def csv_rows(path: Path, column: str) -> Iterator[Row]:
             raise ValueError(f"{path}: line {reader.line_num}: {error}") from None
 
 
-def jsonl_rows(path: Path, column: str) -> Iterator[Row]:
+def jsonl_rows(path: Path, column: str, *more: str) -> Iterator[Row]:
     with open(path, encoding="utf-8-sig") as file:
         for number, line in enumerate(filter(str.strip, file), start=1):
             try:
@@ -117,13 +117,13 @@ def jsonl_rows(path: Path, column: str) -> Iterator[Row]:
             yield row
 
 
-def parquet_rows(path: Path, column: str) -> Iterator[Row]:
+def parquet_rows(path: Path, column: str, *more: str) -> Iterator[Row]:
     try:
         file = pq.ParquetFile(path)
     except pa.ArrowInvalid as error:
         raise ValueError(f"{path}: is not Parquet ({error})") from None
     need_column(path, column, file.schema_arrow.names)
-    for piece in file.iter_batches(columns=[name for name in (column, "label") if name in file.schema_arrow.names]):
+    for piece in file.iter_batches(columns=[name for name in (column, *more) if name in file.schema_arrow.names]):
         yield from piece.to_pylist()
 
 
@@ -132,7 +132,7 @@ def need_column(path: Path, column: str, columns: Sequence[str]) -> None:
         raise ValueError(f"{path}: has no column {column!r}; its columns are {', '.join(map(repr, columns)) or 'none'}")
 
 
-READERS: dict[str, Callable[[Path, str], Iterator[Row]]] = {
+READERS: dict[str, Callable[..., Iterator[Row]]] = {
     ".csv": csv_rows,
     ".jsonl": jsonl_rows,
     ".parquet": parquet_rows,

@@ -12,6 +12,7 @@ import torch
 from attnkit.headstats import Cell, HeadStats
 from attnkit.histogram import Histogram
 from attnkit.measures import Measure
+from attnkit.offsets import OffsetSums
 from attnkit.reading import NO_LABEL, Readings
 
 KEYS = ["layer", "head", "statistic", "group"]
@@ -40,7 +41,8 @@ def groups(stats: HeadStats, classes: Sequence[str]) -> dict[str, Cell]:
             members[f"predicted={classes[predicted]}"].append(cell)
         if label != NO_LABEL:
             members[f"label={classes[label]}"].append(cell)
-            members["correct" if label == predicted else "wrong"].append(cell)
+            if predicted != NO_LABEL:
+                members["correct" if label == predicted else "wrong"].append(cell)
     return {name: reduce(add, cells) for name, cells in members.items() if cells}
 
 
@@ -142,6 +144,17 @@ def offset_profile_frame(stats: HeadStats) -> pd.DataFrame:
     )
 
 
+def offsets_frame(offsets: OffsetSums) -> pd.DataFrame:
+    """The same of texts of any lengths: `n` counts the pairs of a query and a key that it may see."""
+    reach = offsets.pairs.shape[-1] // 2
+    layer, head, k = (axis.ravel() for axis in np.indices(offsets.weights.shape))
+    n = offsets.pairs.numpy()[layer, k]
+    frame = pd.DataFrame({"layer": layer, "head": head, "offset": k - reach, "n": n.astype(np.int64)})
+    seen = n > 0
+    frame = frame[seen].reset_index(drop=True)
+    return frame.assign(mean=offsets.weights.numpy().ravel()[seen] / n[seen])
+
+
 def per_sequence_table(readings: Readings, names: Sequence[str], first: int) -> pa.Table:
     """One row per sequence and head: `row` (the sequence's place in the data, from `first`), `label` and `predicted`
     as class numbers (null without a label), `loss`, `layer`, `head`, and each statistic (null where undefined)."""
@@ -169,10 +182,8 @@ def dictionary_frame(measures: dict[str, Measure]) -> pd.DataFrame:
 
 
 def accuracy_and_loss(stats: HeadStats) -> tuple[float | None, float | None]:
-    """The share of right answers (0 to 1) and the mean cross-entropy (nats) over the labelled sequences."""
-    labelled = {key: cell for key, cell in stats.cells.items() if key[0] != NO_LABEL}
-    if not labelled:
-        return None, None
-    loss = reduce(add, (cell.loss for cell in labelled.values()))
-    right = sum(int(cell.loss.count) for (label, predicted), cell in labelled.items() if label == predicted)
-    return right / int(loss.count), float(loss.mean)
+    """The share of right answers (0 to 1) and the mean cross-entropy (nats), over the sequences that have them."""
+    answered = {key: int(cell.loss.count) for key, cell in stats.cells.items() if NO_LABEL not in key}
+    right = sum(n for (label, predicted), n in answered.items() if label == predicted)
+    loss = reduce(add, (cell.loss for cell in stats.cells.values()))
+    return right / sum(answered.values()) if answered else None, float(loss.mean) if loss.count > 0 else None

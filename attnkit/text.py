@@ -1,18 +1,19 @@
 """Texts of one's own: from a file to what a transformers model reads.
 
-One text a line (.txt), or a column `text` (.csv, .jsonl, .parquet); read a piece at a time.
+One text a line (.txt), or a column `text` (.csv, .jsonl, .parquet), there with `pair` and `label` columns if there are
+any; read a piece at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from attnkit import sequences
@@ -21,8 +22,10 @@ from attnkit.data import Batch, pad
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-COLUMN = "text"
+COLUMN, PAIR, LABEL = "text", "pair", "label"
 ENDINGS = (".txt", *sequences.READERS)
+MOST_LABELS = 16  # different ones in a file, so that groups stay readable
+CHUNK = 256  # texts that a tokenizer is given at a time
 
 
 @dataclass(frozen=True)
@@ -30,21 +33,56 @@ class TextBatch(Batch):
     """Some texts side by side, as a tokenizer cut them."""
 
     special: Bool[Tensor, "B T"] | None = None  # True on tokens that the tokenizer put there, such as [SEP]
+    segments: Int[Tensor, "B T"] | None = None  # of pairs: 0 in the first text, 1 in the second
+    decoder: TextBatch | None = None  # of models of two parts: what their decoder reads
 
     def each(self, change: Callable[[Tensor], Tensor]) -> TextBatch:
-        mask, labels, special = (None if t is None else change(t) for t in (self.mask, self.labels, self.special))
-        return TextBatch(change(self.tokens), mask, labels, special)
+        def changed(t: Tensor | None) -> Tensor | None:
+            return None if t is None else change(t)
+
+        decoder = None if self.decoder is None else self.decoder.each(change)
+        of_tokens = changed(self.mask), changed(self.labels), changed(self.special), changed(self.segments)
+        return TextBatch(change(self.tokens), *of_tokens, decoder)
+
+
+class Text(NamedTuple):
+    """A row of a file."""
+
+    text: str
+    pair: str | None = None  # the second of two texts
+    label: str | None = None
+
+
+class Encoded(NamedTuple):
+    """What a tokenizer made of a text, or of one of its windows."""
+
+    tokens: list[int]
+    special: list[int]
+    segments: list[int] | None  # of pairs
+    decoder: Encoded | None
+    label: str | None
 
 
 @dataclass
 class Texts:
-    """The texts of a file. After its batches have been read, it is known how many there were and how many were cut."""
+    """The texts of a file. What is said of them all is known after their batches have been read, and until then wrong.
+
+    With an `overlap`, a text of more than `longest` tokens gives several windows, each a sequence; else it is cut.
+    """
 
     path: Path
     tokenizer: PreTrainedTokenizerBase
-    longest: int  # tokens of a text, special ones included; what goes beyond is cut off
-    count: int = 0
-    truncated: int = 0
+    longest: int  # tokens of a sequence, special ones included
+    overlap: int | None = None  # tokens that a window shares with the one before
+    classes: Sequence[str] | None = None  # the labels that there may be; None: those that the file has
+    start: int | None = None  # of models of two parts: the token that a decoder begins with
+
+    count: int = 0  # texts
+    sequences: int = 0
+    truncated: int = 0  # texts that were cut
+    length: int = 0  # tokens of the longest sequence
+    labelled: bool = False
+    labels: list[str] = field(default_factory=list)  # the names of the batches' labels
 
     def __post_init__(self) -> None:
         self.path = Path(self.path)
@@ -55,52 +93,161 @@ class Texts:
         fewest = self.tokenizer.num_special_tokens_to_add() + 1
         if self.longest < fewest:
             raise ValueError(f"longest: got {self.longest}, allowed is a whole number of at least {fewest}")
+        if self.overlap is not None and not 0 <= self.overlap <= self.longest - fewest:
+            most = self.longest - fewest
+            raise ValueError(f"overlap: got {self.overlap}, allowed is a whole number from 0 to {most}")
+        if self.overlap is not None and not self.tokenizer.is_fast:
+            raise ValueError(f"overlap: {type(self.tokenizer).__name__} makes no windows, only fast tokenizers do")
 
     def batches(self, size: int) -> Iterator[TextBatch]:
-        """The texts in order, `size` at a time. Raises ValueError naming the file, the row and what is wrong there."""
-        self.count = self.truncated = 0
-        texts = read_texts(self.path)
-        while chunk := list(islice(texts, size)):
-            batch, truncated = encode_texts(self.tokenizer, chunk, self.longest)
-            if batch.mask is not None and not batch.mask.any(dim=1).all():
-                row = self.count + int(batch.mask.any(dim=1).int().argmin()) + 1
-                raise ValueError(f"{self.path}: row {row}: text: the tokenizer makes no token of it")
-            self.count += len(chunk)
-            self.truncated += truncated
+        """The sequences in order, `size` at a time. Raises ValueError naming the file, the row and what is wrong."""
+        self.count = self.sequences = self.truncated = self.length = 0
+        self.labels = list(self.classes or [])
+        encoded = self.encoded()
+        while some := list(islice(encoded, size)):
+            numbers = [sequences.class_of(e.label, self.labels) for e in some if e.label is not None]
+            batch = stack(some, self.tokenizer.pad_token_id or 0, torch.tensor(numbers) if numbers else None)
+            self.sequences += len(some)
+            self.length = max(self.length, *(len(part.tokens) for e in some for part in (e, e.decoder or e)))
+            self.labelled = bool(numbers)
             yield batch
         if not self.count:
             raise ValueError(f"{self.path}: has no texts")
 
+    def survey(self) -> None:
+        """Read them all once, so that what is said of them is known."""
+        for _ in self.batches(CHUNK):
+            pass
 
-def read_texts(path: Path) -> Iterator[str]:
+    def encoded(self) -> Iterator[Encoded]:
+        texts = read_texts(self.path)
+        first: Text | None = None
+        while chunk := list(islice(texts, CHUNK)):
+            first = first or chunk[0]
+            for number, text in enumerate(chunk, start=self.count + 1):
+                try:
+                    self.check(text, first)
+                except ValueError as error:
+                    raise ValueError(f"{self.path}: row {number}: {error}") from None
+            found, truncated = encode(self.tokenizer, chunk, self.longest, overlap=self.overlap, start=self.start)
+            for number, windows in enumerate(found, start=self.count + 1):
+                if not windows[0].tokens:
+                    raise ValueError(f"{self.path}: row {number}: text: the tokenizer makes no token of it")
+            self.count += len(chunk)
+            self.truncated += truncated
+            yield from (window for windows in found for window in windows)
+
+    def check(self, text: Text, first: Text) -> None:
+        """Raise ValueError for what cannot be read beside the first text, and take note of a label that is new."""
+        for name, value, of_first in (("pair", text.pair, first.pair), ("label", text.label, first.label)):
+            if (value is None) != (of_first is None):
+                raise ValueError(f"{name}: has {'none' if value is None else 'one'}, unlike the first row")
+        if self.overlap is not None and text.pair is not None and self.start is None:
+            raise ValueError("pair: two texts that are read as one cannot be cut into windows")
+        if text.label is None or text.label in self.labels:
+            return
+        if self.classes is not None:
+            sequences.class_of(text.label, self.classes)
+        elif len(self.labels) == MOST_LABELS:
+            raise ValueError(f"label: {text.label!r} is one too many, allowed are {MOST_LABELS} different ones")
+        else:
+            self.labels.append(text.label)
+
+
+def read_texts(path: Path) -> Iterator[Text]:
     """The texts of a file; blank lines of a .txt are none."""
     if path.suffix == ".txt":
         with open(path, encoding="utf-8-sig") as file:
             try:
-                yield from (line.strip() for line in file if line.strip())
+                yield from (Text(line.strip()) for line in file if line.strip())
             except UnicodeDecodeError as error:
                 raise ValueError(f"{path}: is not UTF-8 text ({error.reason} at byte {error.start})") from None
         return
-    for number, row in enumerate(sequences.read(path, COLUMN), start=1):
-        text = row.get(COLUMN)
-        if not isinstance(text, str):
-            got = "nothing" if text is None else f"{type(text).__name__} {text!r}"
-            raise ValueError(f"{path}: row {number}: {COLUMN}: got {got}, allowed is text")
-        yield text
+    for number, row in enumerate(sequences.read(path, COLUMN, PAIR, LABEL), start=1):
+        text, pair, label = row.get(COLUMN), row.get(PAIR), row.get(LABEL)
+        for name, value in ((COLUMN, text), (PAIR, "" if pair is None else pair)):
+            if not isinstance(value, str):
+                got = "nothing" if value is None else f"{type(value).__name__} {value!r}"
+                raise ValueError(f"{path}: row {number}: {name}: got {got}, allowed is text")
+        yield Text(str(text), pair, None if label is None else str(label))
+
+
+def encode(
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[Text],
+    longest: int,
+    *,
+    overlap: int | None = None,
+    start: int | None = None,
+) -> tuple[list[list[Encoded]], int]:
+    """The windows of each text, one where there is no `overlap`; and how many texts were cut to `longest` tokens.
+
+    With `start` the pair, or without one the text itself, is for the decoder, which reads each token's predecessor.
+    """
+    pairs = None if start is not None or texts[0].pair is None else [text.pair or "" for text in texts]
+    found, truncated = tokenized(tokenizer, [text.text for text in texts], pairs, longest, overlap)
+    decoders: list[list[Encoded]] | None = None
+    if start is not None:
+        second = [text.text if text.pair is None else text.pair for text in texts]
+        decoders, cut = tokenized(tokenizer, second, None, longest, None)
+        truncated = truncated | cut
+    windows = []
+    for row, text in enumerate(texts):
+        decoder = None if decoders is None else shifted(decoders[row][0], start)
+        windows.append([window._replace(decoder=decoder, label=text.label) for window in found[row]])
+    return windows, len(truncated)
+
+
+def tokenized(
+    tokenizer: PreTrainedTokenizerBase, texts: list[str], pairs: list[str] | None, longest: int, overlap: int | None
+) -> tuple[list[list[Encoded]], set[int]]:
+    """The windows of each text, and which texts were cut."""
+    how: dict[str, Any] = {
+        "return_special_tokens_mask": True,
+        "return_token_type_ids": pairs is not None,
+        "verbose": False,
+    }
+    if overlap is not None:
+        how |= {"truncation": True, "max_length": longest, "stride": overlap, "return_overflowing_tokens": True}
+        whole = tokenizer(texts, **how)
+        rows, truncated = whole["overflow_to_sample_mapping"], set()
+    else:
+        whole = tokenizer(texts, pairs, **how)
+        rows, truncated = range(len(texts)), {r for r, ids in enumerate(whole["input_ids"]) if len(ids) > longest}
+        if truncated:
+            whole = tokenizer(texts, pairs, truncation=True, max_length=longest, **how)
+    found: list[list[Encoded]] = [[] for _ in texts]
+    segments = whole.get("token_type_ids") or [None] * len(whole["input_ids"])
+    columns = whole["input_ids"], whole["special_tokens_mask"], segments
+    for row, ids, special, segment in zip(rows, *columns, strict=True):
+        found[row].append(Encoded(ids, special, segment, None, None))
+    return found, truncated
+
+
+def shifted(text: Encoded, start: int | None) -> Encoded:
+    """What a decoder reads to foretell a text: its start, then all tokens but the last."""
+    assert start is not None
+    return text._replace(tokens=[start, *text.tokens[:-1]], special=[1, *text.special[:-1]])
+
+
+def stack(texts: Sequence[Encoded], padding: int, labels: Int[Tensor, _] | None = None) -> TextBatch:
+    """Texts side by side, padded on the right whatever the tokenizer's own side: positions that count from the first
+    column stay right."""
+    batch = pad([torch.tensor(text.tokens, dtype=torch.int64) for text in texts])
+    assert batch.mask is not None
+    special = torch.zeros_like(batch.mask)
+    special[batch.mask] = torch.tensor([s for text in texts for s in text.special], dtype=torch.bool)
+    segments = None
+    if texts[0].segments is not None:
+        segments = torch.zeros_like(batch.tokens)
+        segments[batch.mask] = torch.tensor([s for text in texts for s in text.segments or ()])
+    decoders = [text.decoder for text in texts if text.decoder is not None]
+    decoder = stack(decoders, padding) if decoders else None
+    tokens = batch.tokens.masked_fill(~batch.mask, padding)
+    return TextBatch(tokens, None if batch.mask.all() else batch.mask, labels, special, segments, decoder)
 
 
 def encode_texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], longest: int) -> tuple[TextBatch, int]:
-    """Some texts as one batch, and how many of them were cut to `longest` tokens.
-
-    Padded on the right whatever the tokenizer's own side: positions that count from the first column stay right.
-    """
-    whole = tokenizer(list(texts), return_special_tokens_mask=True, verbose=False)
-    truncated = sum(len(ids) > longest for ids in whole["input_ids"])
-    if truncated:
-        whole = tokenizer(list(texts), return_special_tokens_mask=True, truncation=True, max_length=longest)
-    batch = pad([torch.tensor(ids, dtype=torch.int64) for ids in whole["input_ids"]])
-    assert batch.mask is not None
-    special = torch.zeros_like(batch.mask)
-    special[batch.mask] = torch.tensor([s for row in whole["special_tokens_mask"] for s in row], dtype=torch.bool)
-    tokens = batch.tokens.masked_fill(~batch.mask, tokenizer.pad_token_id or 0)
-    return TextBatch(tokens, None if batch.mask.all() else batch.mask, special=special), truncated
+    """Some texts as one batch, and how many of them were cut to `longest` tokens."""
+    found, truncated = encode(tokenizer, [Text(text) for text in texts], longest)
+    return stack([windows[0] for windows in found], tokenizer.pad_token_id or 0), truncated

@@ -53,8 +53,8 @@ def attnkit() -> Run:
     vocabulary = pretrained.vocabulary(tokenizer)
 
     def run(batches: list[TextBatch]) -> object:
-        stats, measures = hfstats.collect(model, batches, vocabulary, longest=LONGEST)
-        return wide_frame(long_frame(stats, measures, [], population=False))
+        found = hfstats.collect(model, batches, vocabulary, longest=LONGEST)
+        return wide_frame(long_frame(found.of_kind["self"].stats, found.measures["self"], [], population=False))
 
     return run
 

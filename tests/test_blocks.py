@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install 'attnkit[hf]'")
 
-from attnkit.blocks import PLACES, BlockReader, Scene, Side
+from attnkit.blocks import BlockReader
 from attnkit.hf import Site, whole
 from attnkit.measures import Rows, applicable, row_values, uniform_values
+from attnkit.spans import PLACES, Scene, Side
 
 H, D_K, D_V, D = 3, 5, 4, 7
 WORDS = [f"word{i}" for i in range(97)]
@@ -139,9 +140,10 @@ def test_a_second_layer_reads_as_the_first_does():
 
 PEAK = """
 import resource, torch
-from attnkit.blocks import BlockReader, Scene, Side
+from attnkit.blocks import BlockReader
 from attnkit.hf import Site
 from attnkit.measures import applicable
+from attnkit.spans import Scene, Side
 T = 16384
 tokens = torch.randint(0, 5000, (1, T))
 q, k, v = (torch.randn(1, 1, T, 8) for _ in range(3))

@@ -45,7 +45,7 @@ def write(folder, ending):
 
 @pytest.mark.parametrize("ending", [".txt", ".csv", ".jsonl", ".parquet"])
 def test_every_kind_of_file_gives_the_same_texts(tmp_path, ending):
-    assert list(read_texts(write(tmp_path, ending))) == TEXTS
+    assert [text.text for text in read_texts(write(tmp_path, ending))] == TEXTS
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -80,6 +80,101 @@ def test_a_batch_keeps_what_is_special_when_it_is_cut_or_moved():
     batch, _ = encode_texts(build(), TEXTS, 7)
 
     assert torch.equal(batch[1:].special, batch.special[1:])
+
+
+def table_of(folder, **columns):
+    path = folder / "texts.csv"
+    pd.DataFrame(columns).to_csv(path, index=False)
+    return path
+
+
+def test_a_long_text_gives_windows_that_overlap_and_none_is_cut(tmp_path):
+    """Two words fit between [CLS] and [SEP]; with one shared, a text of four words needs three windows."""
+    path = table_of(tmp_path, text=["the cat sat mat", "cat"], label=["a", "b"])
+    texts = Texts(path, build(), 4, overlap=1)
+
+    (batch,) = texts.batches(5)
+
+    assert batch.tokens.tolist() == [
+        [CLS, THE, CAT, SEP],
+        [CLS, CAT, SAT, SEP],
+        [CLS, SAT, MAT, SEP],
+        [CLS, CAT, SEP, PAD],
+    ]
+    assert batch.labels.tolist() == [0, 0, 0, 1]
+    assert (texts.count, texts.sequences, texts.truncated, texts.length) == (2, 4, 0, 4)
+
+
+def test_a_pair_is_one_sequence_whose_parts_are_known(tmp_path):
+    (batch,) = Texts(table_of(tmp_path, text=["the cat"], pair=["sat"]), build(), 9).batches(5)
+
+    assert batch.tokens.tolist() == [[CLS, THE, CAT, SEP, SAT, SEP]]
+    assert batch.segments.tolist() == [[0, 0, 0, 0, 1, 1]]
+    assert batch.special.int().tolist() == [[1, 0, 0, 1, 0, 1]]
+
+
+@pytest.mark.parametrize("pair", [True, False])
+def test_a_decoder_reads_the_pair_or_else_the_text_itself_a_token_late(tmp_path, pair):
+    columns = {"text": ["the cat", "mat"]} | ({"pair": ["sat", "the mat sat"]} if pair else {})
+
+    (batch,) = Texts(table_of(tmp_path, **columns), build(), 9, start=UNK).batches(5)
+
+    assert batch.tokens.tolist() == [[CLS, THE, CAT, SEP], [CLS, MAT, SEP, PAD]]
+    wanted = (
+        [[UNK, CLS, SAT, PAD, PAD], [UNK, CLS, THE, MAT, SAT]] if pair else [[UNK, CLS, THE, CAT], [UNK, CLS, MAT, PAD]]
+    )
+    assert batch.decoder.tokens.tolist() == wanted
+    assert batch.decoder.special[:, :3].int().tolist() == [[1, 1, 0], [1, 1, 0]]
+    assert torch.equal(batch[1:].decoder.tokens, batch.decoder.tokens[1:])
+
+
+def test_labels_are_those_of_the_file_in_their_order_or_those_of_the_model(tmp_path):
+    path = table_of(tmp_path, text=["cat", "mat", "sat"], label=["good", "bad", "good"])
+
+    (own,) = (texts := Texts(path, build(), 9)).batches(5)
+    (known,) = Texts(path, build(), 9, classes=["bad", "fair", "good"]).batches(5)
+
+    assert (own.labels.tolist(), texts.labels) == ([0, 1, 0], ["good", "bad"])
+    assert known.labels.tolist() == [2, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("columns", "more", "message"),
+    [
+        (
+            {"text": ["cat"], "label": ["odd"]},
+            {"classes": ["a", "b"]},
+            "row 1: label: got 'odd', allowed is one of 'a', 'b'",
+        ),
+        (
+            {"text": ["cat"] * 17, "label": range(17)},
+            {},
+            "row 17: label: '16' is one too many, allowed are 16 different",
+        ),
+        (
+            {"text": ["cat"], "pair": ["mat"]},
+            {"overlap": 0},
+            "row 1: pair: two texts that are read as one cannot be cut",
+        ),
+    ],
+)
+def test_labels_and_pairs_that_do_not_fit_are_named(tmp_path, columns, more, message):
+    with pytest.raises(ValueError, match=message):
+        list(Texts(table_of(tmp_path, **columns), build(), 9, **more).batches(5))
+
+
+def test_either_all_rows_have_a_label_or_none(tmp_path):
+    (path := tmp_path / "a.jsonl").write_text('{"text": "cat", "label": 1}\n{"text": "mat"}\n')
+
+    with pytest.raises(ValueError, match="row 2: label: has none, unlike the first row"):
+        list(Texts(path, build(), 9).batches(5))
+
+
+@pytest.mark.parametrize("overlap", [-1, 3])
+def test_windows_that_would_not_move_on_are_refused(tmp_path, overlap):
+    """Of five tokens two are special: windows of three words move on if they share at most two."""
+    with pytest.raises(ValueError, match=f"overlap: got {overlap}, allowed is a whole number from 0 to 2"):
+        Texts(write(tmp_path, ".txt"), build(), 5, overlap=overlap)
 
 
 @pytest.mark.parametrize(
