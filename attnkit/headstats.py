@@ -21,7 +21,7 @@ from attnkit.meanmaps import MapSums
 from attnkit.measures import Measure, applicable
 from attnkit.model import TinyTransformer
 from attnkit.moments import Moments, merge
-from attnkit.reading import Readings, joined, read_batch
+from attnkit.reading import NO_LABEL, Readings, joined, read_batch
 from attnkit.workers import cut, side_by_side
 
 TOGETHER = 4  # batches whose readings are summed at a time
@@ -57,9 +57,10 @@ class HeadStats:
     @classmethod
     def of(cls, readings: Readings, measures: dict[str, Measure], longest: int) -> "HeadStats":
         """The statistics of one batch."""
-        kind = list(zip(readings.labels.tolist(), readings.predicted.tolist(), strict=True))
-        kinds = sorted(set(kind))
-        cell = torch.tensor([kinds.index(each) for each in kind])
+        classes = int(readings.predicted.amax()) + 2  # NO_LABEL is one of them
+        code = (readings.labels - NO_LABEL) * classes + readings.predicted - NO_LABEL
+        codes, cell = code.unique(return_inverse=True)
+        kinds = [(c // classes + NO_LABEL, c % classes + NO_LABEL) for c in codes.tolist()]
         values = moments_by(cell, len(kinds), readings.values, readings.defined)
         uniform = moments_by(cell, len(kinds), readings.uniform[:, None], readings.said[:, None])
         losses = moments_by(

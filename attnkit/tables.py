@@ -59,19 +59,20 @@ def long_frame(
     Over a population there is no sampling error: `sem` and the interval are left out. `untrained`, the statistics of
     a fresh model on the same sequences, adds a column of that name.
     """
-    parts = []
-    for group, cell in groups(stats, classes).items():
-        m = cell.values
-        layers, heads, K = m.count.shape
-        layer, head, k = (axis.ravel() for axis in np.indices((layers, heads, K)))
-        names = np.array(stats.names, dtype=object)
-        columns = {"n": m.count.long(), "mean": m.nan_mean, "std": m.std, "sem": m.sem}
-        columns |= {"ci_low": m.mean - Z95 * m.sem, "ci_high": m.mean + Z95 * m.sem, "min": m.low, "max": m.high}
-        frame = pd.DataFrame({"layer": layer, "head": head, "statistic": names[k], "group": group})
-        for name, values in columns.items():
-            frame[name] = values.numpy().ravel()
-        frame["uniform"] = cell.uniform.nan_mean.numpy()[layer, k]
-        parts.append(frame)
+    cells = groups(stats, classes)
+    layer, head, k = (axis.ravel() for axis in np.indices(next(iter(cells.values())).values.count.shape))
+    of_groups = []
+    for cell in cells.values():
+        m, sem = cell.values, cell.values.sem
+        columns = {"n": m.count.long(), "mean": m.nan_mean, "std": m.std, "sem": sem}
+        columns |= {"ci_low": m.mean - Z95 * sem, "ci_high": m.mean + Z95 * sem, "min": m.low, "max": m.high}
+        columns |= {"uniform": cell.uniform.nan_mean[:, None].expand_as(m.mean)}
+        of_groups.append({name: values.numpy().ravel() for name, values in columns.items()})
+    rows = {"layer": layer, "head": head, "statistic": np.array(stats.names, dtype=object)[k]}
+    frame = pd.DataFrame({name: np.tile(values, len(cells)) for name, values in rows.items()})
+    frame["group"] = np.repeat(np.array(list(cells), dtype=object), len(k))
+    numbers = {name: np.concatenate([of_group[name] for of_group in of_groups]) for name in of_groups[0]}
+    parts = [frame.assign(**numbers)]
     parts += [whole_set_frame(stats)] if stats.maps else []
     table = pd.concat(parts, ignore_index=True)
     table = table[table["n"] > 0].reset_index(drop=True)

@@ -64,17 +64,21 @@ def bert() -> Any:
 
 
 @torch.no_grad()
-def bert_statistics(model: Any, n: int) -> None:
-    """The same statistics, but for the outputs, which BERT keeps to itself, by the plain formulas in torch."""
+def bert_statistics(model: Any, n: int) -> pd.DataFrame:
+    """The mean of every statistic for each head, but for the outputs, which BERT keeps to itself: plain torch."""
     measures = {name: m for name, m in applicable(VOCAB).items() if name != "output_norm"}
+    sums, counts = torch.zeros(2, 2, 4, len(measures), dtype=torch.float64)  # layers and heads, in order
     for batch in batches(n):
         attentions = model(batch.tokens, output_attentions=True).attentions
         block = Block.of(batch.tokens)
-        for weights in attentions:
+        for layer, weights in enumerate(attentions):
             rows = Rows(block, weights)
-            for measure in measures.values():
+            for k, measure in enumerate(measures.values()):
                 values, defined = row_values(measure, rows)
-                torch.where(defined, values, 0).sum(dim=-1) / defined.sum(dim=-1).clamp(min=1)
+                of_sequences = torch.where(defined, values, 0).sum(dim=-1) / defined.sum(dim=-1).clamp(min=1)
+                sums[layer, :, k] += of_sequences.sum(dim=0)
+                counts[layer, :, k] += defined.any(dim=-1).sum(dim=0)
+    return pd.DataFrame((sums / counts).flatten(0, 1).numpy(), columns=list(measures))
 
 
 def peak_memory(n: int) -> float:
