@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 
-from attnkit.maps import Array, one_map
+from attnkit.heatmaps import Array, one_map
 from attnkit.style import DIVERGING, TEXT, dress, new_figure, token_ticks
 
 LINE = "#0d9488"

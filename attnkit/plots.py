@@ -23,7 +23,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from attnkit.files import staged
 from attnkit.labels import group_words, number, unit, words, words_and_unit
-from attnkit.maps import attention_grid, attention_map
+from attnkit.heatmaps import attention_grid, attention_map
 from attnkit.style import (
     FAINT,
     PAPER,

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from attnkit.arcs import attention_arcs
-from attnkit.maps import attention_grid, attention_map
+from attnkit.heatmaps import attention_grid, attention_map
 from attnkit.plots import DPI, SVG_IDS
 from attnkit.style import new_figure
 from demo.shelf import open_reference
