@@ -22,8 +22,8 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from attnkit.files import staged
-from attnkit.labels import group_words, number, unit, words, words_and_unit
 from attnkit.heatmaps import attention_grid, attention_map
+from attnkit.labels import group_words, number, unit, words, words_and_unit
 from attnkit.style import (
     FAINT,
     PAPER,
