@@ -95,7 +95,10 @@ def study_texts(subject: TextSubject) -> None:
     seconds = time.perf_counter() - started
     for kind, of_kind in found.of_kind.items():
         measures, classes = found.measures[kind], subject.texts.labels
-        measured = Measured(of_kind.stats, measures, classes, False, seconds, offsets=of_kind.offsets)
+        per_token = pretrained.task_of(subject.model) == "language"
+        measured = Measured(
+            of_kind.stats, measures, classes, False, seconds, offsets=of_kind.offsets, per_token=per_token
+        )
         record = subject.record() | {"attention": kind, "method": " and ".join(sorted(of_kind.methods))}
         out = subject.out if len(found.of_kind) == 1 else subject.out / kind
         leave(out, measured, record, notes=subject.notes())

@@ -3,12 +3,14 @@
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.columns import Dictionary
 from analysis.findings import find
 from analysis.page import Cell, Folder, Section, Table, figure_of, pictures, value_cell
 from attnkit import plots
+from attnkit.differences import MOST
 from attnkit.labels import number, words_and_unit
 
 FIGURES = {  # the beginning of a file's name: a title, and what to see
@@ -22,6 +24,12 @@ FIGURES = {  # the beginning of a file's name: a title, and what to see
         "Row: the position that looks (query); column: the position looked at (key). White is the weight of uniform "
         "attention. Stripes and diagonals that remain after averaging come from position; what depends on the "
         "content averages out.",
+    ),
+    "offsets": (
+        "How far ahead or back each head looks",
+        "Row: the head; column: where the key stands, counted in tokens from the query. A dark column at −1 or 1 is a "
+        "head on the previous or the next token; the mean is over all queries that have such a key. It stands in the "
+        "place of mean maps, which texts of many lengths do not have: place 5 of one is not place 5 of another.",
     ),
     "distribution": (
         "How sequences differ",
@@ -57,7 +65,7 @@ DICTIONARY = Dictionary(
         "count": ("how many sequences have a value in the bin", "sequences"),
         "offset_profile.offset": ("how far the key stands after the query; below 0, before it", "tokens"),
         "offset_profile.mean": ("the mean weight on the key so far from the query", "weight"),
-        "offset_profile.n": ("how many queries of all sequences have such a key", "rows"),
+        "offset_profile.n": ("how many queries of all sequences see such a key", "rows"),
         "row": ("the place of the sequence in the data, counted from 0", ""),
         "label": ("the class that is right, by its number", ""),
         "predicted": ("the class that the model gives, by its number", ""),
@@ -79,13 +87,23 @@ def figures(folder: Folder) -> Iterator[tuple[str, Figure]]:
     yield "statistics", plots.statistic_grid(long)
     for name, maps in folder.maps().items():
         yield name, plots.attention_grid(maps, uniform=1 / maps.shape[-1])
+    profile = folder.table("offset_profile")
+    if profile is not None and not folder.maps():
+        yield "offsets", plots.offset_grid(profile)
     drawn = [statistic for statistic in DISTRIBUTIONS if (long["statistic"] == statistic).any()]
     if histograms is not None:
         for statistic in drawn:
             yield f"distribution_{statistic}", plots.distribution(histograms, statistic)
-    classes = [group for group in long["group"].unique() if group.startswith("label=")]
+    classes = classes_of(long)
     for statistic in drawn if classes else []:
         yield f"by_class_{statistic}", figure_of(plots.by_group(long, statistic, groups=classes))
+
+
+def classes_of(long: pd.DataFrame) -> list[str]:
+    """The groups by label; where there are no labels, those by what the model says."""
+    names = [str(group) for group in long["group"].unique()]
+    labels = [name for name in names if name.startswith("label=")]
+    return labels or [name for name in names if name.startswith("predicted=")][:MOST]
 
 
 def what_stands_out(folder: Folder) -> Section | None:

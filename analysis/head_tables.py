@@ -48,6 +48,7 @@ class Measured:
     untrained: HeadStats | None = None  # a fresh model's
     importance: Importance | None = None
     offsets: OffsetSums | None = None  # of texts, in the place of mean maps
+    per_token: bool = False  # is the loss of a sequence the mean over its tokens?
 
 
 def leave(
@@ -78,7 +79,7 @@ def leave(
             per_sequence(folder / "per_sequence.parquet")
         accuracy, loss = accuracy_and_loss(stats)
         done = {"sequences": n, "seconds": measured.seconds, "sequences_per_second": n / measured.seconds}
-        answers = {"accuracy": accuracy, "loss": loss}
+        answers = {"accuracy": accuracy, "loss_per_token" if measured.per_token else "loss": loss}
         write_json(folder / "run.json", {**record, **done, **answers, "warnings": warnings})
         draw(folder, figures)
     write_report(out)  # of these tables, and of those that other studies have left there

@@ -82,18 +82,23 @@ def formula(text: str) -> Markup:
 
 
 def title(folder: Folder) -> str:
-    name = Path(str(folder.run.get("checkpoint", folder.path))).name or "the model"
+    run = folder.run
+    name = Path(str(run.get("checkpoint", folder.path))).name or "the model"
     heads = None if folder.long is None else len(folder.long[["layer", "head"]].drop_duplicates())
-    return f"What the {heads} attention heads of {name} do" if heads else f"What the attention heads of {name} do"
+    kind = {"encoder": "encoder ", "decoder": "decoder ", "cross": "cross-"}.get(run.get("attention", ""), "")
+    return f"What the {heads} {kind}attention heads of {name} do" if heads else f"What the attention heads of {name} do"
 
 
 def lead(folder: Folder) -> list[str]:
     """The first sentences: what was run on what, how well it did, and by which rule."""
     run = folder.run
     n = run.get("sequences")
-    sentences = [f"Every head was measured on {run['data']}." if "data" in run else ""]
+    what = f"the {run['texts']:,} texts of {run['data']}" if "texts" in run else run.get("data")
+    sentences = [f"Every head was measured on {what}." if what else ""]
     if run.get("accuracy") is not None and n:
         sentences.append(f"The model answers {right(run['accuracy'], n)}.")
+    if run.get("loss_per_token") is not None:
+        sentences.append(f"Its loss is {run['loss_per_token']:.3g} nats a token.")
     if run.get("population"):
         sentences.append("These are all sequences there are, so the numbers carry no sampling error.")
     if folder.task.get("rule"):
@@ -158,6 +163,9 @@ def provenance(folder: Folder) -> Section:
         ("Sequences", f"{run['sequences']:,}" if "sequences" in run else None),
         ("Accuracy", right(run["accuracy"], run["sequences"]) if run.get("accuracy") is not None else None),
         ("Loss", f"{run['loss']:.4g} nats" if run.get("loss") is not None else None),
+        ("Loss per token", f"{run['loss_per_token']:.4g} nats" if run.get("loss_per_token") is not None else None),
+        ("Longest text", f"{run['longest']:,} tokens" if run.get("longest") else None),
+        ("Attention was read off", run.get("method")),
         ("Pass over the data", speed(run)),
         ("Device", run.get("device")),
         ("Versions", ", ".join(f"{name} {version}" for name, version in (run.get("versions") or {}).items())),

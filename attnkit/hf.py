@@ -79,14 +79,14 @@ class Site:
     def weights(self, rows: slice = slice(None)) -> Float[Tensor, "B H R T"]:
         """The attention weights, in float32 or wider whatever the model's own type."""
         wide = torch.promote_types(self.query.dtype, torch.float32)
-        scores = self.query[:, :, rows].to(wide) @ self.key.to(wide).transpose(-2, -1) * self.scale
+        scores = (self.query[:, :, rows].to(wide) * self.scale) @ self.key.to(wide).transpose(-2, -1)
         if self.softcap is not None:
             scores = (scores / self.softcap).tanh() * self.softcap
         if self.bias is not None:
             scores = scores + self.bias[:, :, rows]
         allowed = self.allowed(rows)
         if allowed is not None:
-            scores = scores.masked_fill(~allowed[:, None], torch.finfo(wide).min)
+            scores.masked_fill_(~allowed[:, None], torch.finfo(wide).min)
         return scores.softmax(dim=-1)
 
     def call(self, weights: Tensor, output: Tensor) -> AttentionCall:
@@ -239,7 +239,8 @@ def _attention(
         return sdpa_attention_forward(module, query, key, value, mask, **own)
     if s_aux is not None:
         raise ValueError(f"model: {watch.names[module]} gives weight to a sink that is no key; that cannot be read")
-    key, value = (t.repeat_interleave(query.shape[1] // t.shape[1], dim=1) for t in (key, value))
+    if key.shape[1] < query.shape[1]:  # heads in groups that share their keys
+        key, value = (t.repeat_interleave(query.shape[1] // t.shape[1], dim=1) for t in (key, value))
     if len(query) == 1 < len(key):  # learned queries, the same for all sequences
         query = query.expand(len(key), -1, -1, -1)
     R, T = query.shape[2], key.shape[2]

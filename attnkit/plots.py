@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgba_array
+from matplotlib.colors import PowerNorm, to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -36,7 +36,16 @@ from attnkit.style import (
     new_figure,
 )
 
-__all__ = ["attention_grid", "attention_map", "by_group", "distribution", "save", "statistic_grid", "statistic_heatmap"]
+__all__ = [
+    "attention_grid",
+    "attention_map",
+    "by_group",
+    "distribution",
+    "offset_grid",
+    "save",
+    "statistic_grid",
+    "statistic_heatmap",
+]
 
 DPI = 144
 LARGEST = 10_000  # pixels on a side; beyond, programs refuse to open an image
@@ -144,6 +153,39 @@ def distribution(
     for ax in panels[len(layers) :]:
         ax.set_axis_off()
     figure.supxlabel(f"{words_and_unit(statistic)}, one value a sequence", size=10, **TEXT)
+    return figure
+
+
+def offset_grid(profile: pd.DataFrame, *, reach: int = 16) -> Figure:
+    """Draw the mean weight that each head gives to keys so far before (left) and behind (right) the query.
+
+    A panel for each layer, a row for each head. `profile` is `offset_profile` (layer, head, offset, mean); offsets
+    beyond `reach` are left out. Colours run with the square root of the weight, the same in all panels.
+    """
+    near = profile[profile["offset"].abs() <= reach]
+    if near.empty:
+        raise ValueError(f"reach: got {reach}, the table has no such offset")
+    layers = sorted(near["layer"].unique())
+    H = near["head"].nunique()
+    columns = min(len(layers), 3)
+    lines = -(-len(layers) // columns)
+    figure = new_figure(columns * 3.9 + 1.0, lines * (0.2 * H + 0.75) + 0.4, "constrained")
+    panels = list(figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).flat)
+    scale = PowerNorm(0.5, vmin=0, vmax=near["mean"].max())
+    for ax, layer in zip(panels, layers, strict=False):
+        table = near[near["layer"] == layer].pivot(index="head", columns="offset", values="mean")
+        offsets = table.columns.to_numpy()
+        edges = np.append(offsets - 0.5, offsets[-1] + 0.5), np.arange(H + 1) - 0.5
+        mesh = ax.pcolormesh(*edges, table.to_numpy(), norm=scale, cmap=SEQUENTIAL)
+        dress(ax, title=f"layer {layer}")
+        ax.set_yticks(range(0, H, 1 + H // 17))
+        ax.tick_params(labelsize=7)
+    panels[0].invert_yaxis()
+    for ax in panels[len(layers) :]:
+        ax.set_axis_off()
+    figure.supxlabel("where the key stands, in tokens from the query: left before it, right behind it", size=9, **TEXT)
+    figure.supylabel("head", size=9, **TEXT)
+    dress_bar(figure.colorbar(mesh, ax=panels, fraction=0.03, pad=0.02), "mean weight (colours by its square root)")
     return figure
 
 

@@ -136,7 +136,7 @@ def start_of(model: PreTrainedModel) -> int | None:
     """The token that the decoder of a model of two parts begins with; None of any other model."""
     if not has_two_parts(model):
         return None
-    configs = (model.config, model.generation_config)
+    configs = (model.config, getattr(model, "generation_config", None))
     known = (getattr(config, name, None) for name in ("decoder_start_token_id", "bos_token_id") for config in configs)
     start = next((token for token in known if token is not None), None)
     if start is None:

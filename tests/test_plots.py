@@ -456,3 +456,23 @@ def test_a_huge_figure_is_saved_within_ten_thousand_pixels(tmp_path):
 
     width = int.from_bytes(png.read_bytes()[16:20], "big")  # the IHDR chunk of a PNG starts with its width
     assert width == 10_000
+
+
+def test_offsets_stand_where_they_are_said_to_a_row_for_each_head():
+    """Head h of layer l has all its weight at offset h − 2 l, the third one's beyond what is drawn."""
+    rows = [
+        (layer, head, k, float(k == head - 2 * layer))
+        for layer, head in np.ndindex(L, H)
+        for k in range(-5, 6)
+        if (layer, k) != (1, 4)  # no query has such a key
+    ]
+    profile = pd.DataFrame(rows, columns=["layer", "head", "offset", "mean"])
+
+    figure = plots.offset_grid(profile, reach=1)
+
+    panels = [ax for ax in figure.axes if ax.get_title().startswith("layer")]
+    drawn = [ax.collections[0].get_array().reshape(H, 3).tolist() for ax in panels]
+    assert drawn == [[[0, 1, 0], [0, 0, 1], [0, 0, 0]], [[0, 0, 0], [1, 0, 0], [0, 1, 0]]]
+    assert panels[0].get_ylim()[0] > panels[0].get_ylim()[1]  # head 0 on top
+    with pytest.raises(ValueError, match="reach: got -1, the table has no such offset"):
+        plots.offset_grid(profile, reach=-1)
