@@ -24,6 +24,7 @@ from analysis.findings import (
 )
 from analysis.importance_report import answers, changes, of_method
 from analysis.page import Folder, Section
+from analysis.text_importance_report import costs, measured_first
 from attnkit.labels import number, words
 
 MANY = 16  # heads, up to which each has a sentence of its own; of more, the most costly ones
@@ -36,7 +37,8 @@ def one_by_one(folder: Folder) -> Section | None:
     zero = of_method(table, "zero")
     described = folder.table("head_importance_statistics")
     values = {} if described is None else by_group(described).get("all", {})
-    costly = zero.sort_values(["accuracy_drop", "loss_increase"], ascending=False, kind="stable").index
+    order = ["accuracy_drop", "loss_increase"] if "answers_lost" in table else [measured_first(table)]
+    costly = zero.sort_values(order, ascending=False, kind="stable").index
     chosen = sorted(costly[:MANY]) if len(costly) <= MANY else list(costly[:MANY])
     found = [
         Finding(at_start(head), " ".join(filter(None, [does(values, head), without(zero.loc[head])])))
@@ -75,4 +77,5 @@ def does(values: Group, head: Head) -> str:
 
 
 def without(row: pd.Series) -> str:
-    return f"Without it, {answers(row)} and {changes(row['loss_increase'])}."
+    lost = f"{answers(row)} and {changes(row['loss_increase'])}" if "answers_lost" in row else costs(row)
+    return f"Without it, {lost}."

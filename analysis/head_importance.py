@@ -1,16 +1,22 @@
 """What is lost without each head?
 
     python -m analysis.head_importance [--split exhaustive | --data FILE]
+    python -m analysis.head_importance --hf MODEL --text FILE
 
 replaces the output of every head by nothing (zero), by its mean at that position (mean) and by its output on another
 random sequence (resample), takes the gradient of the loss with respect to a gate on it (gradient), removes heads two
 at a time and one after another, and says which statistic of a head foretells the damage.
+
+Of a transformers model each head is replaced by nothing and by its mean output over all tokens; what such a model can
+lose, `attnkit.hfimportance` says.
 """
 
 import sys
 import time
+from collections.abc import Iterator
 from functools import cache
 from itertools import permutations
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -20,25 +26,40 @@ from scipy import stats
 from analysis.importance_report import figures
 from analysis.report import write_report
 from analysis.study import write_study
-from analysis.subject import open_subject, parser
-from attnkit import cli
+from analysis.subject import Subject, open_subject, parser
+from analysis.texts import TextSubject, add_text_arguments, is_of_texts, open_text_subject
+from attnkit import cli, importance_plots
 from attnkit.ablation import Head
 from attnkit.headstats import collect
 from attnkit.importance import DRAWS, EFFECTS, Importance, measure_importance, pairs_of, prune
 from attnkit.measures import applicable
 from attnkit.moments import Moments
 from attnkit.tables import Z95, long_frame
+from attnkit.text import TextBatch
+
+if TYPE_CHECKING:  # needs transformers
+    from attnkit.hfimportance import Similarities
 
 FEW = 32  # heads up to which every pair is tried and all are pruned one by one: the work grows with their square
 EXACT = 8  # heads up to which a permutation test goes through all orders, of which there are then 40,320
 PERMUTATIONS = 9999  # random ones of more
 CORRELATION = ["spearman", "spearman_ci_low", "spearman_ci_high", "p"]
+COUNTED = {"lost": "answers_lost", "gained": "answers_gained"}  # effects that are told as a number of sequences
+WINDOW = 4  # batches of texts that are read at once, so that those of like length run side by side
 LEAST = 4  # heads, from which on a rank correlation has an interval
 
 
 def main(argv: list[str] | None = None) -> None:
-    args = parser("analysis.head_importance", "What is lost without each head?").parse_args(argv)
-    subject = open_subject(args)
+    p = parser("analysis.head_importance", "What is lost without each head?")
+    add_text_arguments(p)
+    args = p.parse_args(argv)
+    if is_of_texts(args):
+        study_texts(open_text_subject(args))
+    else:
+        study(open_subject(args))
+
+
+def study(subject: Subject) -> None:
     model, vocab, classes = subject.model, subject.info.task.vocab, subject.info.task.classes
     population = subject.dataset.population
     few = model.config.n_layers * model.config.n_heads <= FEW
@@ -73,14 +94,57 @@ def main(argv: list[str] | None = None) -> None:
     print(f"report: {report}")
 
 
+def study_texts(subject: TextSubject) -> None:
+    """Of a transformers model: single heads, over texts."""
+    from attnkit import hfimportance, hfstats, pretrained
+    from attnkit.replay import Layers
+
+    def windows() -> Iterator[TextBatch]:
+        return subject.texts.batches(WINDOW * subject.batch_size)
+
+    started = time.perf_counter()
+    layers = Layers.of(subject.model, next(windows()))
+    runs = subject.texts.sequences * layers.layers * layers.heads * 2  # without the head, and with its mean output
+    with cli.progress(total=runs, unit="text", unit_scale=True) as bar:
+        importance, similarities = hfimportance.measure_importance(
+            subject.model, windows, size=subject.batch_size, tick=bar.update
+        )
+    vocab, length = pretrained.vocabulary(subject.tokenizer), subject.texts.length
+    described = hfstats.collect(subject.model, subject.batches(), vocab, longest=length, size=subject.batch_size)
+    seconds = time.perf_counter() - started
+
+    of_heads = importance_frame(importance, population=False)
+    if similarities is not None:
+        of_heads = of_heads.merge(similarity_frame(importance, similarities), on=["layer", "head", "method"])
+    ((kind, of_kind),) = described.of_kind.items()  # of one part, as all that gets so far
+    long = long_frame(of_kind.stats, described.measures[kind], subject.texts.labels, population=False)
+    tables = {"head_importance": of_heads, "predictors": predictors_frame(long, of_heads)}
+    tables["head_importance_statistics"] = long[long["group"] == "all"]
+    record = subject.record() | {"sequences": subject.texts.sequences, "seconds": seconds, "warnings": subject.notes()}
+    whole = importance.whole.mean.tolist()
+    if importance.effects == EFFECTS:
+        record["accuracy"] = whole[0]
+    record["loss" if len(whole) > 1 else "similarity"] = whole[-1]
+    write_study(subject.out, "head_importance", tables, record, figures, stale=["pairs", "pruning"])
+    report = write_report(subject.out)
+
+    print(f"{subject.texts.count:,} texts in {seconds:.1f} s")
+    for note in subject.notes():
+        print(f"warning: {note}")
+    print(f"report: {report}")
+
+
 def importance_frame(importance: Importance, *, population: bool) -> pd.DataFrame:
     """`head_importance`: one row per layer, head and method.
 
-    `accuracy_drop` and `loss_increase` (nats) are means over the sequences, each with the ends of its 95 % interval;
-    over a population only `resample` has one, for the draw alone varies. `answers_lost` counts what was right and
-    becomes wrong, `answers_gained` the reverse (`resample`: the mean of its draws). `gradient` has
-    `gradient_importance`, mean |∂loss/∂ξ|, and as its loss_increase what the slope foretells, −mean ∂loss/∂ξ.
+    `accuracy_drop` and `loss_increase` (nats), or what else is in `importance.effects`, are means over the sequences,
+    each with the ends of its 95 % interval; over a population only `resample` has one, for the draw alone varies.
+    `answers_lost` counts what was right and becomes wrong, `answers_gained` the reverse (`resample`: the mean of its
+    draws). `gradient` has `gradient_importance`, mean |∂loss/∂ξ|, and as its loss_increase what the slope foretells,
+    −mean ∂loss/∂ξ.
     """
+    measured = {effect: k for k, effect in enumerate(importance.effects) if effect not in COUNTED}
+    counted = {COUNTED[effect]: k for k, effect in enumerate(importance.effects) if effect in COUNTED}
     frames = []
     for method, m in importance.of_head.items():
         layer, head = (axis.ravel() for axis in np.indices(m.count.shape[:2]))
@@ -88,9 +152,9 @@ def importance_frame(importance: Importance, *, population: bool) -> pd.DataFram
         if method == "gradient":
             columns = {"loss_increase": 0, "gradient_importance": 1}
         else:
-            columns = {"accuracy_drop": 0, "loss_increase": 1}
-            for name, k in (("answers_lost", "lost"), ("answers_gained", "gained")):
-                frame[name] = (m.mean * m.count)[..., EFFECTS.index(k)].ravel().numpy()
+            columns = measured
+            for name, k in counted.items():
+                frame[name] = (m.mean * m.count)[..., k].ravel().numpy()
         error = m.sem
         if population:
             draw = importance.draw
@@ -98,8 +162,9 @@ def importance_frame(importance: Importance, *, population: bool) -> pd.DataFram
         frames.append(frame.join(intervals(m, error, columns)))
     table = pd.concat(frames, ignore_index=True)
     ends = ("", "_ci_low", "_ci_high")
-    first = [f"{name}{end}" for name in ("accuracy_drop", "loss_increase", "gradient_importance") for end in ends]
-    names = ["layer", "head", "method", "n", *first, "answers_lost", "answers_gained"]
+    slope = ["gradient_importance"] if "loss_increase" in measured else []
+    first = [f"{name}{end}" for name in (*measured, *slope) for end in ends]
+    names = ["layer", "head", "method", "n", *first, *counted]
     table = table.reindex(columns=names).sort_values(["layer", "head"], kind="stable", ignore_index=True)
     assert table["n"].gt(0).any()
     return table[table["n"] > 0].reset_index(drop=True)
@@ -145,6 +210,21 @@ def pruning_frame(importance: Importance, order: list[tuple[Head, Moments]], *, 
     return table.astype({"layer": "Int64", "head": "Int64"})
 
 
+def similarity_frame(importance: Importance, similarities: "Similarities") -> pd.DataFrame:
+    """`pairs`, the number of pairs of texts behind similarity_change, and `similarity_rank`, Spearman's correlation of
+    their cosines (of the first 16,384) without the head and with it; NaN for a single pair."""
+    frames = []
+    for method, cosines in similarities.changed.items():
+        P, L, H = cosines.shape
+        plain, changed = (stats.rankdata(t.numpy(), axis=0) for t in (similarities.plain, cosines.flatten(1)))
+        ranks = [float(unit(plain) @ unit(changed[:, k])) if P > 1 else np.nan for k in range(L * H)]
+        layer, head = (axis.ravel() for axis in np.indices((L, H)))
+        frame = pd.DataFrame({"layer": layer, "head": head, "method": method})
+        frame["pairs"] = importance.of_head[method].count[..., 1].long().ravel().numpy()
+        frames.append(frame.assign(similarity_rank=ranks))
+    return pd.concat(frames, ignore_index=True)
+
+
 def predictors_frame(long: pd.DataFrame, of_heads: pd.DataFrame) -> pd.DataFrame:
     """Does a statistic of a head foretell what is lost without it (zero ablation)?
 
@@ -154,9 +234,12 @@ def predictors_frame(long: pd.DataFrame, of_heads: pd.DataFrame) -> pd.DataFrame
     """
     keys = ["layer", "head"]
     statistics = long[long["group"] == "all"].pivot(index=keys, columns="statistic", values="mean")
-    gradient = of_heads[of_heads["method"] == "gradient"].set_index(keys)["gradient_importance"]
-    statistics = statistics[list(dict.fromkeys(long["statistic"]))].join(gradient)
-    effects = of_heads[of_heads["method"] == "zero"].set_index(keys)[["accuracy_drop", "loss_increase"]]
+    statistics = statistics[list(dict.fromkeys(long["statistic"]))]
+    if "gradient_importance" in of_heads:
+        gradient = of_heads[of_heads["method"] == "gradient"].set_index(keys)["gradient_importance"]
+        statistics = statistics.join(gradient)
+    zero = of_heads[of_heads["method"] == "zero"].set_index(keys)
+    effects = zero[[effect for effect in importance_plots.EFFECTS if effect in zero]]
     rows = []
     for effect in effects:
         for statistic in statistics:

@@ -16,11 +16,11 @@ from attnkit.labels import number
 FIGURES = {  # the beginning of a file's name: a title, and what to see
     "importance": (
         "What each head is worth",
-        "The further to the right, the more is lost. Removed: the head puts out nothing. Its mean output: what it "
-        "puts out at each position is replaced by its mean there, so that it no longer depends on the sequence. Of "
-        "another sequence: it puts out what it would on a sequence drawn at random. The gradient foretells the "
-        "increase of the loss by its slope at the model as it is. The axis of the loss is linear up to 0.0001 nats, "
-        "logarithmic beyond.",
+        "The further to the right, or the redder, the more is lost. Removed: the head puts out nothing. Its mean "
+        "output: what it puts out is replaced by its mean (at each position; of texts over all tokens), so that it no "
+        "longer depends on the sequence. Of another sequence: it puts out what it would on a sequence drawn at random. "
+        "The gradient foretells the increase of the loss by its slope at the model as it is. An axis that is no share "
+        "is linear up to 0.0001, logarithmic beyond.",
     ),
     "pruning": (
         "One head after the other",
@@ -43,7 +43,16 @@ DICTIONARY = Dictionary(
     columns={
         "method": ("what takes the place of the output: zero, mean, resample; gradient is no removal", ""),
         "accuracy_drop": ("accuracy − accuracy with the output replaced", ""),
-        "loss_increase": ("loss with the output replaced − loss; gradient: as the slope foretells it", "nats"),
+        "loss_increase": (
+            "loss with the output replaced − loss, of a language model per token; gradient: as the slope foretells it",
+            "nats",
+        ),
+        "answers_changed": ("share of answers that are others with the output replaced", ""),
+        "divergence": ("Kullback–Leibler divergence of what the model says then from what it says as it is", "nats"),
+        "embedding_change": ("1 − cosine of a text’s embedding with the output replaced and as it is", ""),
+        "similarity_change": ("mean |change of the cosine| of two neighbouring texts", ""),
+        "pairs": ("how many pairs of texts similarity_change is of", "pairs"),
+        "similarity_rank": ("rank correlation of the pairs’ cosines with the output replaced and as it is", ""),
         "gradient_importance": ("mean |∂loss/∂ξ| with a gate ξ = 1 on the output of the head", "nats"),
         "answers_lost": ("right answers that become wrong; resample: the mean of its draws", "sequences"),
         "answers_gained": ("wrong answers that become right; resample: the mean of its draws", "sequences"),
@@ -75,7 +84,7 @@ def figures(folder: Folder) -> Iterator[tuple[str, Figure]]:
 
 def what_is_lost(folder: Folder) -> Section | None:
     table = folder.table("head_importance")
-    if table is None:
+    if table is None or "answers_lost" not in table:  # of answers without labels tells `text_importance_report`
         return None
     record = folder.record("head_importance")
     zero, mean, resample = (of_method(table, method) for method in ("zero", "mean", "resample"))
@@ -238,12 +247,13 @@ def how_few(pruning: pd.DataFrame, n: int) -> Finding | None:
 def importance_table(table: pd.DataFrame) -> Table:
     """One row per head: what each method says."""
     parts = {method: of_method(table, method) for method in ("zero", "mean", "resample", "gradient")}
+    removals = [method for method in METHOD_WORDS if len(parts[method])]
     columns = [("Layer", ""), ("Head", "")]
-    columns += [(f"Accuracy lost, {METHOD_WORDS[m]}", "") for m in ("zero", "mean", "resample")]
-    columns += [(f"Loss increase (nats), {METHOD_WORDS[m]}", "") for m in ("zero", "mean", "resample")]
+    columns += [(f"Accuracy lost, {METHOD_WORDS[m]}", "") for m in removals]
+    columns += [(f"Loss increase (nats), {METHOD_WORDS[m]}", "") for m in removals]
     columns += [("Gradient importance", "mean |∂loss/∂ξ| with a gate ξ = 1 on the output of the head")]
-    effects = [(m, "accuracy_drop") for m in ("zero", "mean", "resample")]
-    effects += [(m, "loss_increase") for m in ("zero", "mean", "resample")]
+    effects = [(m, "accuracy_drop") for m in removals]
+    effects += [(m, "loss_increase") for m in removals]
     effects += [("gradient", "gradient_importance")]
     heads = parts["zero"].index
     values = pd.DataFrame({k: parts[m][column].reindex(heads) for k, (m, column) in enumerate(effects)}).to_numpy()

@@ -39,7 +39,14 @@ def what_foretells(folder: Folder) -> Section | None:
     )
 
 
-EFFECT_WORDS = {"accuracy_drop": "accuracy lost", "loss_increase": "loss increase"}
+EFFECT_WORDS = {
+    "accuracy_drop": "accuracy lost",
+    "loss_increase": "loss increase",
+    "answers_changed": "share of answers that change",
+    "divergence": "divergence",
+    "similarity_change": "change of similarity",
+    "embedding_change": "change of the embedding",
+}
 
 
 def strongest(table: pd.DataFrame) -> Finding:

@@ -26,6 +26,7 @@ from analysis import (
     importance_report,
     predictors_report,
     similarity_report,
+    text_importance_report,
     training_report,
 )
 from analysis.columns import columns_section
@@ -201,6 +202,7 @@ SECTIONS = [
     head_stats_report.pictures_of_heads,
     head_stats_report.all_heads,
     importance_report.what_is_lost,
+    text_importance_report.what_texts_lose,
     head_by_head.one_by_one,
     predictors_report.what_foretells,
     counting_report.how_they_count,

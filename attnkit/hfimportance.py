@@ -2,9 +2,9 @@
 
 What a model can lose is what it is for:
 
-- a classifier its answers, held against the labels; without labels against what it says as it is, so that
-  `accuracy_drop` is the share of answers that change and `loss_increase` the Kullback–Leibler divergence of what it
-  then says from what it says as it is;
+- a classifier its answers. With labels: `accuracy_drop`, `loss_increase` and what answers are `lost` and `gained`.
+  Without, it is held against what it says as it is: `answers_changed` is the share of answers that are others,
+  `divergence` the Kullback–Leibler divergence of what it then says from what it says as it is;
 - a causal language model the next token: `accuracy_drop` is of the share of tokens that it foretells, `loss_increase`
   of the loss per token, both within one text;
 - any other model the embedding of a text, as sentence transformers read it: the mean of the last hidden states over
@@ -28,23 +28,20 @@ from torch.nn.functional import cross_entropy, normalize
 from transformers import PreTrainedModel
 
 from attnkit.hf import Site
+from attnkit.hfstats import chosen, lengths_of
 from attnkit.importance import EFFECTS, Importance
 from attnkit.moments import Moments, merge
-from attnkit.pretrained import task_of
+from attnkit.pretrained import classes_of, task_of
 from attnkit.replay import Layers, Replay, run
 from attnkit.text import TextBatch
 
 METHODS = ("zero", "mean", "gradient")  # mean: the head's mean output over all real tokens of the texts
+WITHOUT_LABELS = ("answers_changed", "divergence")
 OF_TOKENS = ("accuracy_drop", "loss_increase")
 OF_EMBEDDINGS = ("embedding_change", "similarity_change")
 RANKED = 1 << 14  # pairs of texts whose similarities are kept, to rank them: the first ones
 
 TextBatches = Callable[[], Iterable[TextBatch]]  # each call goes through the same texts in the same order
-
-
-def effects_of(task: str) -> tuple[str, ...]:
-    """What is measured of a model for this, the last axis of `Importance.of_head`."""
-    return {"classification": EFFECTS, "language": OF_TOKENS, "embedding": OF_EMBEDDINGS}[task]
 
 
 @dataclass(frozen=True)
@@ -71,8 +68,8 @@ def measure_importance(
     left out without. `tick` is told of so many texts each time they have run with one head replaced.
 
     Raises ValueError for a model in train mode, of two parts, that never calls transformers' attention interface, or
-    whose layers do not all have as many heads of attention; for unknown methods, labels that the model has not, and
-    no texts.
+    whose layers do not all have as many heads of attention; for a classifier whose answer is a number, unknown methods,
+    labels that the model has not, and no texts.
     """
     if wrong := set(methods) - set(METHODS):
         raise ValueError(f"methods: got {', '.join(sorted(wrong))}; allowed are {', '.join(METHODS)}")
@@ -86,10 +83,14 @@ def measure_importance(
     if "mean" in methods:
         means = mean_outputs(layers, batches, size)
         new["mean"] = lambda layer, head: means[layer, head]
-    sums = Sums(task_of(model))
+    task, labelled = task_of(model), first.labels is not None
+    if task == "classification" and classes_of(model) is None:
+        raise ValueError("model: its answer is not one of several classes; what a head is worth to it is not measured")
+    of_answers = EFFECTS if labelled else WITHOUT_LABELS
+    sums = Sums({"classification": of_answers, "language": OF_TOKENS, "embedding": OF_EMBEDDINGS}[task])
+    with_loss = "loss_increase" in sums.effects
     for batch in batches():
-        order = lengths(batch).argsort(stable=True)
-        with_loss = sums.task == "language" or (sums.task == "classification" and batch.labels is not None)
+        order = lengths_of(batch).argsort(stable=True)
         found: dict[str, list[Tensor]] = {}
         for part in of_like_length(batch, order, size):
             trial = Trial(layers, part.each(lambda t: t.to(model.device)))
@@ -184,16 +185,9 @@ def embeddings(batch: TextBatch, said: Any) -> Float[Tensor, "B D"]:
 # ---------------------------------------------------------------- the texts
 
 
-def lengths(batch: TextBatch) -> Tensor:
-    return torch.full((len(batch),), batch.tokens.shape[1]) if batch.mask is None else batch.mask.sum(dim=1)
-
-
 def of_like_length(batch: TextBatch, order: Tensor, size: int) -> Iterator[TextBatch]:
-    """The texts in this order, `size` at a time, without the columns on the right that are padding for all of them."""
-    for rows in order.split(size):
-        part = batch.each(lambda t: t[rows])  # noqa: B023
-        T = part.tokens.shape[1] if part.mask is None else int(part.mask.any(dim=0).nonzero().max()) + 1
-        yield part.each(lambda t: t[:, :T] if t.ndim == 2 else t)  # noqa: B023
+    """The texts in this order, `size` at a time, without needless padding."""
+    return (chosen(batch, rows.tolist()) for rows in order.split(size))
 
 
 @torch.no_grad()
@@ -209,8 +203,8 @@ def mean_outputs(layers: Layers, batches: TextBatches, size: int) -> Float[Tenso
         return output
 
     for batch in batches():
-        for part in of_like_length(batch, lengths(batch).argsort(stable=True), size):
-            count += int(lengths(part).sum())
+        for part in of_like_length(batch, lengths_of(batch).argsort(stable=True), size):
+            count += int(lengths_of(part).sum())
             part = part.each(lambda t: t.to(layers.model.device))
             run(layers.model, part, partial(keep, part.mask))
     return torch.stack([totals[layer] / count for layer in range(layers.layers)])
@@ -223,7 +217,7 @@ def mean_outputs(layers: Layers, batches: TextBatches, size: int) -> Float[Tenso
 class Sums:
     """What is known after some texts."""
 
-    task: str
+    effects: tuple[str, ...]
     whole: dict[str, Moments] = field(default_factory=dict)
     of_head: dict[str, Moments] = field(default_factory=dict)
     waiting: dict[str, Tensor] = field(default_factory=dict)  # the embedding of a text that has no partner yet
@@ -232,19 +226,19 @@ class Sums:
 
     def add(self, plain: Float[Tensor, "B A"], changed: dict[str, Tensor]) -> None:
         """The answers as the model is, and by method (B, L, H, A); of `gradient` the slopes (B, L, H)."""
-        if self.task == "embedding":
+        if self.effects == OF_EMBEDDINGS:
             self.add_embeddings(plain, changed)
             return
-        effects = {method: self.effects(method, plain[:, None, None], values) for method, values in changed.items()}
+        effects = {method: self.differences(method, plain[:, None, None], found) for method, found in changed.items()}
         self.whole = merge(self.whole, {"": of_defined(plain)})
         self.of_head = merge(self.of_head, {method: of_defined(values) for method, values in effects.items()})
 
-    def effects(self, method: str, plain: Tensor, changed: Tensor) -> Tensor:
+    def differences(self, method: str, plain: Tensor, changed: Tensor) -> Tensor:
         if method == "gradient":
             return torch.stack([-changed, changed.abs()], dim=-1)
         (was, before), (right, loss) = plain.unbind(-1), changed.unbind(-1)
-        effects = [was - right, loss - before, was * (1 - right), right * (1 - was)]
-        return torch.stack(effects[: len(effects_of(self.task))], dim=-1)
+        differences = [was - right, loss - before, was * (1 - right), right * (1 - was)]
+        return torch.stack(differences[: len(self.effects)], dim=-1)
 
     def add_embeddings(self, plain: Tensor, changed: dict[str, Tensor]) -> None:
         before = self.cosines("", plain)
@@ -268,7 +262,8 @@ class Sums:
 
     def importance(self, layers: Layers) -> Importance:
         draw, pairs = Moments.empty(layers.layers, layers.heads, 4), Moments.empty(0, 6)
-        return Importance(self.whole[""], self.of_head, draw, pairs, effects_of(self.task))
+        of_head = {method: self.of_head[method] for method in METHODS if method in self.of_head}
+        return Importance(self.whole[""], of_head, draw, pairs, self.effects)
 
     def similarities(self) -> Similarities | None:
         kept = {method: torch.cat(parts) for method, parts in self.kept.items()}

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from attnkit.labels import words
+from attnkit.labels import number, words
 from attnkit.plots import GROUP_COLOURS, MAX_WRITTEN, draw_cells
 from attnkit.style import FAINT, TEXT, dress, new_figure
 
@@ -18,24 +18,35 @@ METHODS = {  # method: its name, colour, marker
     "resample": ("of another sequence", GROUP_COLOURS[2], "D"),
     "gradient": ("foretold by the gradient", GROUP_COLOURS[3], "^"),
 }
-EFFECTS = {
+EFFECTS = {  # what a head may cost, in the order in which it is drawn
     "accuracy_drop": "accuracy lost",
     "loss_increase": "loss increase (nats)",
+    "answers_changed": "answers that change",
+    "divergence": "divergence (nats)",
+    "similarity_change": "similarity of two texts: mean |change of the cosine|",
+    "embedding_change": "embedding of a text: 1 − cosine",
+}
+BEYOND = {
     "accuracy_beyond_sum": "accuracy lost beyond the sum",
     "loss_beyond_sum": "loss increase beyond the sum (nats)",
 }
+SHARES = ("accuracy_drop", "answers_changed")
+MANY = 32  # heads, from which on a line for each is more than one sees at once
 SMALL = 1e-4  # nats up to which the axis of the loss is linear; beyond, it is logarithmic
 
 
 def importance(frame: pd.DataFrame) -> Figure:
     """Draw what each head is worth, from `head_importance`: a line for each head, a mark for each method.
 
-    Bars are the frame's 95 % intervals, where it has them.
+    Bars are the frame's 95 % intervals, where it has them. Of many heads heat maps are drawn instead.
     """
     names = heads_of(frame)
+    if len(names) > MANY:
+        return importance_grid(frame)
     figure = new_figure(9.6, min(0.42 * len(names), 60) + 1.5, "constrained")
     panels = figure.subplots(1, 2, sharey=True)
-    for ax, effect in zip(panels, ("accuracy_drop", "loss_increase"), strict=True):
+    effects = [effect for effect in EFFECTS if effect in frame]  # always two
+    for ax, effect in zip(panels, effects, strict=True):
         methods = [m for m in METHODS if frame.loc[frame["method"] == m, effect].notna().any()]
         for k, method in enumerate(methods):
             rows = frame[(frame["method"] == method) & frame[effect].notna()]
@@ -46,12 +57,45 @@ def importance(frame: pd.DataFrame) -> Figure:
         ax.axvline(0, color=FAINT, linewidth=0.8, zorder=0)
         dress(ax, x=EFFECTS[effect])
         lines_of_heads(ax, names)
-    panels[0].xaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-    ends = frame.filter(regex="^loss_increase").to_numpy()
-    panels[1].set_xscale("symlog", linthresh=SMALL)
-    panels[1].set_xlim(1.5 * min(np.nanmin(ends), 0) - SMALL / 3, 1.5 * np.nanmax(ends) + SMALL / 3)
-    panels[1].tick_params(axis="x", labelsize=8)
+        if effect in SHARES:
+            ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+        else:
+            ends = frame.filter(regex=f"^{effect}").to_numpy()
+            ax.set_xscale("symlog", linthresh=SMALL)
+            ax.set_xlim(1.5 * min(np.nanmin(ends), 0) - SMALL / 3, 1.5 * np.nanmax(ends) + SMALL / 3)
+            ax.tick_params(axis="x", labelsize=8)
     legend_below(figure, panels[1])
+    return figure
+
+
+def importance_grid(frame: pd.DataFrame) -> Figure:
+    """Draw what each head is worth as heat maps of layers and heads: a line for each effect, a panel for each method.
+
+    White is nothing lost, red something, blue something gained; each panel on its own scale.
+    """
+    effects = [effect for effect in (*EFFECTS, "gradient_importance") if effect in frame]
+    lines = [
+        [(effect, method) for method in METHODS if frame.loc[frame["method"] == method, effect].notna().any()]
+        for effect in effects
+    ]
+    L, H = frame["layer"].nunique(), frame["head"].nunique()
+    width, height = min(max(2.5, 0.36 * H), 4.2), min(max(0.8, 0.36 * L), 4.2)
+    columns = max(map(len, lines))
+    figure = new_figure(columns * (width + 0.3) + 0.4, len(lines) * (height + 0.85), "constrained")
+    panels = figure.subplots(len(lines), columns, squeeze=False)
+    for line, axes in zip(lines, panels, strict=True):
+        for ax in axes[len(line) :]:
+            ax.set_axis_off()
+        for ax, (effect, method) in zip(axes, line, strict=False):
+            rows = frame[frame["method"] == method]
+            draw_cells(ax, rows.pivot(index="layer", columns="head", values=effect), 0.0, size=None)
+            what = EFFECTS.get(effect, words(effect))
+            dress(ax, title=what if effect == "gradient_importance" else f"{METHODS[method][0]}\n{what}")
+            ax.title.set_size(9)
+            ax.tick_params(labelsize=7)
+            ax.set_xlabel(f"{number(rows[effect].min())} to {number(rows[effect].max())}", size=7.5, **TEXT)
+    figure.supxlabel("head", size=9, **TEXT)
+    figure.supylabel("layer", size=9, **TEXT)
     return figure
 
 
@@ -90,7 +134,7 @@ def pairs(frame: pd.DataFrame) -> Figure:
             table.loc[f"{b[0]}.{b[1]}", f"{a[0]}.{a[1]}"] = value
         table = table.iloc[1:, :-1]
         draw_cells(ax, table, 0.0, size=7.0 if len(names) <= MAX_WRITTEN else None)
-        dress(ax, title=EFFECTS[effect], x="head (layer.head)", y="head (layer.head)")
+        dress(ax, title=BEYOND[effect], x="head (layer.head)", y="head (layer.head)")
         ax.title.set_size(10)
     return figure
 
@@ -101,7 +145,7 @@ def predictors(frame: pd.DataFrame) -> Figure:
     statistics = list(strength.sort_values(ascending=False, kind="stable").index)
     figure = new_figure(7.6, 0.36 * len(statistics) + 1.4, "constrained")
     ax = figure.subplots()
-    effects = [effect for effect in ("accuracy_drop", "loss_increase") if effect in set(frame["effect"])]
+    effects = [effect for effect in EFFECTS if effect in set(frame["effect"])]
     for k, effect in enumerate(effects):
         rows = frame[frame["effect"] == effect].rename(
             columns={"ci_low": "spearman_ci_low", "ci_high": "spearman_ci_high"}

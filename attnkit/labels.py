@@ -121,6 +121,22 @@ WORDS = {  # statistic: its name for a title, and what it says in plain words
         "Accuracy lost without it",
         "the share of the answers that is lost when the head puts out nothing",
     ),
+    "answers_changed": (
+        "Answers that change without it",
+        "the share of the answers that are others when the head puts out nothing",
+    ),
+    "divergence": (
+        "Divergence without it (nats)",
+        "how far what the model says moves, as a Kullback–Leibler divergence, when the head puts out nothing",
+    ),
+    "similarity_change": (
+        "Change of similarity without it",
+        "how far the cosine of two texts moves when the head puts out nothing",
+    ),
+    "embedding_change": (
+        "Change of the embedding without it",
+        "1 − the cosine of a text's embedding with itself when the head puts out nothing",
+    ),
     "loss_increase": ("Loss increase without it (nats)", "how much the loss rises when the head puts out nothing"),
     "gradient_importance": (
         "Gradient importance",

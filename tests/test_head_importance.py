@@ -12,7 +12,7 @@ import torch
 from scipy import stats
 from torch.nn.functional import cross_entropy
 
-from analysis import head_importance, head_stats, study
+from analysis import head_importance, head_stats, head_tables, study
 from analysis.head_importance import importance_frame, pairs_frame, predictors_frame, pruning_frame, rank_correlation
 from attnkit.ablation import Donors, ablate, head_outputs
 from attnkit.checkpoint import Checkpoint, save_checkpoint
@@ -247,7 +247,7 @@ def run(out, *arguments, checkpoint="tests/data/weights.safetensors"):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Figures take most of the time; where only numbers matter they are left out."""
-    for module in (study, head_stats):
+    for module in (study, head_tables):
         monkeypatch.setattr(module, "draw", lambda *_: None)
 
 
