@@ -153,7 +153,7 @@ class BlockReader:
                 torch.div(read[:, :-3], read[:, -3:-2], out=output[h, span.rows])
                 torch.linalg.vector_norm(e, dim=-1, out=sums[number].square[h])
                 if offsets is not None:
-                    add_diagonals(offsets[h], e / read[:, -3:-2], span.rows.start, span.keys.start)
+                    add_diagonals(offsets[h], e, span.rows.start, span.keys.start, scale=1 / read[:, -3])
                 if self.plain:
                     rows = Rows(span.block, in_place(e / read[:, -3:-2], span))
                     plain[number].append({name: row_values(m, rows) for name, m in self.plain.items()})

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
@@ -25,10 +24,18 @@ class OffsetSums:
         return OffsetSums(*(pad(t, (more, more)) for t in (self.weights, self.pairs)))
 
 
-def add_diagonals(sums: Float[Tensor, "*n _"], rows: Float[Tensor, "*n R S"], query: int = 0, key: int = 0) -> None:
+def add_diagonals(
+    sums: Float[Tensor, "*n _"],
+    rows: Float[Tensor, "*n R S"],
+    query: int = 0,
+    key: int = 0,
+    *,
+    scale: Float[Tensor, "R"] | None = None,
+) -> None:
     """Add the diagonals of a piece of a map to the `sums` of the whole one, whose middle is offset 0.
 
-    The piece's first row is that of the query at column `query`, its first column that of the key at `key`.
+    The piece's first row is that of the query at column `query`, its first column that of the key at `key`. `scale`
+    is what each row is multiplied with.
     """
     R, S = rows.shape[-2:]
     room = pad(rows, (R - 1, R - 1))
@@ -36,4 +43,5 @@ def add_diagonals(sums: Float[Tensor, "*n _"], rows: Float[Tensor, "*n R S"], qu
     *outer, step, _ = room.stride()
     diagonals = room.as_strided((*rows.shape[:-2], R, R + S - 1), (*outer, step + 1, 1))
     first = sums.shape[-1] // 2 + key - query - (R - 1)
-    sums[..., first : first + R + S - 1] += diagonals.sum(dim=-2, dtype=torch.float64)
+    scale = rows.new_ones(R) if scale is None else scale
+    sums[..., first : first + R + S - 1] += scale @ diagonals
