@@ -11,9 +11,9 @@ TRAIN = $(PY) -m attnkit.train --snapshots 16 --out "$(CHECKPOINT)"
 help: ## say what the targets do
 	@grep -E '^[a-z]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 14
 
-demo: .venv/run.stamp ## serve the app on http://127.0.0.1:7860 (PORT= for another port)
-	@test -f "$(CHECKPOINT)/config.json" || $(TRAIN)
-	GRADIO_SERVER_NAME=127.0.0.1 GRADIO_SERVER_PORT=$(PORT) GRADIO_ANALYTICS_ENABLED=False $(PY) demo/app.py
+demo: .venv/run.stamp $(if $(HF),.venv/hf.stamp) ## serve the app on http://127.0.0.1:7860 (PORT= for another port, HF= for a transformers model)
+	@test -n "$(HF)" || test -f "$(CHECKPOINT)/config.json" || $(TRAIN)
+	GRADIO_SERVER_NAME=127.0.0.1 GRADIO_SERVER_PORT=$(PORT) GRADIO_ANALYTICS_ENABLED=False $(PY) demo/app.py $(if $(HF),--hf "$(HF)")
 
 test: .venv/dev.stamp ## run the whole test suite
 	$(PY) -m pytest
@@ -47,6 +47,10 @@ clean: ## remove the environment, caches and reports (checkpoints stay)
 .venv/run.stamp: requirements.txt pyproject.toml | .venv/bin/python
 	$(PY) -m pip install -q --disable-pip-version-check -r requirements.txt
 	$(PY) -m pip install -q --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+.venv/hf.stamp: .venv/run.stamp requirements-hf.txt
+	$(PY) -m pip install -q --disable-pip-version-check -r requirements-hf.txt
 	@touch $@
 
 .venv/dev.stamp: .venv/run.stamp requirements-dev.txt requirements-hf.txt

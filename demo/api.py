@@ -1,20 +1,21 @@
 """What programs may ask: three endpoints, typed and documented. Their docstrings are what visitors read."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any
 
 import gradio as gr
 
-from demo import views
+from demo import sentences, views
+from demo.lanes import REST
 from demo.shelf import FIRST_CHOICE
 
 
-def endpoint(view: Callable[..., Any]) -> Callable[..., Any]:
+def endpoint(view: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
     @wraps(view)
-    def telling(*args: Any, **kwargs: Any) -> Any:
+    async def telling(*args: Any, **kwargs: Any) -> Any:
         try:
-            return view(*args, **kwargs)
+            return await REST.run(lambda: view(*args, **kwargs))
         except ValueError as error:
             raise gr.Error(str(error), print_exception=False) from None
 
@@ -31,6 +32,14 @@ def classify(sequence: str, checkpoint: str = FIRST_CHOICE) -> views.Verdict:
 def attention(sequence: str, checkpoint: str = FIRST_CHOICE) -> views.Maps:
     """Every head's attention on one sequence: weights[layer][head][query][key]; the weights of a query sum to 1."""
     return views.maps(views.read(checkpoint, sequence))
+
+
+@endpoint
+def attention_of_text(text: str) -> views.Maps:
+    """Every head's attention on one text: weights[layer][head][query][key]; the weights of a query sum to 1."""
+    if sentences.served is None:
+        raise ValueError("no transformers model is served here")
+    return views.maps(sentences.read(sentences.served, text))
 
 
 @endpoint

@@ -2,7 +2,8 @@
 
 let token = null; // what is pointed at among the arcs: {side: "query" | "key", at}
 
-const marginOf = (side) => Math.min(74, Math.max(30, 0.17 * side)); // room for a token and its number, in CSS pixels
+// Room for a token and its number, or for a word, in CSS pixels.
+const marginOf = (side, words) => (words ? Math.min(130, 0.3 * side) : Math.min(74, Math.max(30, 0.17 * side)));
 const NUMBERS_FROM = 300; // CSS pixels: a narrower picture has no room for numbers
 
 // Draws T × T values from `from` on. Where a token is pointed at, its own lines alone, with their numbers.
@@ -12,7 +13,7 @@ function paintArcs(canvas, { values, from, tokens, top, both }) {
   const ratio = window.devicePixelRatio || 1, context = canvas.getContext("2d"), style = getComputedStyle(canvas);
   canvas.width = canvas.height = Math.round(side * ratio);
   context.scale(ratio, ratio);
-  const step = side / T, margin = marginOf(side), y = (i) => (i + 0.5) * step;
+  const words = wordy(tokens), step = side / T, margin = marginOf(side, words), y = (i) => (i + 0.5) * step;
   const strength = (i) => Math.abs(values[i]) / top;
   const colour = (x) => style.getPropertyValue(!both ? "--arc" : x < 0 ? "--arc-less" : "--arc-more");
   const chosen = (query, key) => !token || token.at === (token.side === "query" ? query : key);
@@ -40,8 +41,8 @@ function paintArcs(canvas, { values, from, tokens, top, both }) {
       const here = token && token.side === name && token.at === i, other = token && token.side !== name;
       context.fillStyle = here ? style.getPropertyValue("--here") : style.color;
       context.font = font(size, here ? 700 : 400);
-      context.fillText(every === 1 ? tokens[i] : String(i), x, y(i));
-      if (!other || side < NUMBERS_FROM || every > 1) continue;
+      context.fillText(every === 1 ? tokens[i] : String(i), x, y(i), margin - 8);
+      if (!other || side < NUMBERS_FROM || every > 1 || words) continue;
       const value = values[partner(from, i, T)];
       context.font = font(Math.min(11, size), Math.abs(value) === most ? 700 : 400);
       context.fillText(both ? signed(value, 3) : value.toFixed(3), x + away * 1.2 * size, y(i));

@@ -75,9 +75,9 @@ function comparing() {
 // ---------------------------------------------------------------- what it says
 
 const named = (prediction) => prop("words")[`class:${prediction}`] || prediction;
-const answered = ({ sequence, prediction, margin }, name = sequence) => {
+const answered = ({ sequence, prediction, margin, digits }, name = sequence) => {
   const box = make("span", "answered");
-  box.append(make("code", "", name), ` ${named(prediction)} ${signed(margin)}`);
+  box.append(make("code", "", name), ` ${named(prediction)} ${signed(margin, digits)}`);
   return box;
 };
 

@@ -14,7 +14,7 @@ from attnkit.arcs import attention_arcs
 from attnkit.heatmaps import attention_grid, attention_map
 from attnkit.plots import DPI, SVG_IDS
 from attnkit.style import new_figure
-from demo.shelf import open_reference
+from demo.sentences import Sentence
 from demo.views import Head, Reading, known_heads
 from demo.words import Refusal
 
@@ -50,25 +50,26 @@ class Shown:
         return max(float(np.abs(self.values[head] if head else self.values).max()), 1e-9)
 
 
-def shown(reading: Reading, quantity: str, beside: Reading | None = None) -> Shown:
+def shown(reading: Reading | Sentence, quantity: str, beside: Reading | Sentence | None = None) -> Shown:
     """Raises ValueError for a quantity that is none, or that this reading has not."""
     weights = reading.weights
     match quantity:
         case "weights":
             return Shown(weights, "attention weight", False)
         case "norms":
-            return Shown(weights * reading.value_norms[:, :, None, :], "weight × length of the value", False)
+            if reading.value_norms is not None:
+                return Shown(weights * reading.value_norms[:, :, None, :], "weight × length of the value", False)
         case "difference":
-            known = open_reference(reading.checkpoint)
-            if known is not None and known.mean_attention.shape == weights.shape:
-                return Shown(weights - known.mean_attention, "weight − the head’s mean weight", True)
+            means = reading.mean_maps
+            if means is not None and means.shape == weights.shape:
+                return Shown(weights - means, "weight − the head’s mean weight", True)
         case "beside":
             if beside is not None and beside.weights.shape == weights.shape:
                 return Shown(weights - beside.weights, f"weight − weight of {named(beside)}", True)
     raise Refusal("unknown_quantity", quantity=repr(quantity))
 
 
-def named(reading: Reading) -> str:
+def named(reading: Reading | Sentence) -> str:
     """A reading in the title of a figure."""
     off = ", ".join(f"{layer}.{head}" for layer, head in reading.off)
     return f"{reading.sequence}, {reading.checkpoint}" + (f", without {off}" if off else "")
@@ -78,11 +79,11 @@ def named(reading: Reading) -> str:
 
 
 def head_figure(
-    reading: Reading,
+    reading: Reading | Sentence,
     head: Any,
     *,
     quantity: str = "weights",
-    beside: Reading | None = None,
+    beside: Reading | Sentence | None = None,
     arcs: bool = False,
     shared_scale: bool,
 ) -> Figure:
@@ -90,7 +91,8 @@ def head_figure(
 
     Raises ValueError for a head that the model has not.
     """
-    ((layer, number),) = known_heads(reading.info, [head])
+    L, H = reading.weights.shape[:2]
+    ((layer, number),) = known_heads(L, H, [head])
     place, title = (layer, number), f"layer {layer}, head {number}"
     if beside is not None and layer < beside.weights.shape[0] and number < beside.weights.shape[1]:
         plain = "weights" if quantity == "beside" else quantity
@@ -113,19 +115,23 @@ def head_figure(
     ):
         look: dict[str, Any] = {"title": title, "vmax": top, "signed": what.signed, "ax": ax}
         if arcs:
-            attention_arcs(values, list(of.sequence), **look)
+            attention_arcs(values, of.pieces, **look)
         else:
-            attention_map(values, list(of.sequence), label=what.label, **look)
+            attention_map(values, of.pieces, label=what.label, **look)
     return figure
 
 
 def grid_figure(
-    reading: Reading, *, quantity: str = "weights", beside: Reading | None = None, shared_scale: bool
+    reading: Reading | Sentence,
+    *,
+    quantity: str = "weights",
+    beside: Reading | Sentence | None = None,
+    shared_scale: bool,
 ) -> Figure:
     what = shown(reading, quantity, beside)
     return attention_grid(
         what.values,
-        list(reading.sequence),
+        reading.pieces,
         shared_scale=shared_scale,
         uniform=0 if what.signed else None,
         label=what.label,
@@ -135,24 +141,27 @@ def grid_figure(
 # ---------------------------------------------------------------- tables
 
 
-def weights_csv(reading: Reading) -> bytes:
+def weights_csv(reading: Reading | Sentence) -> bytes:
     """One line per weight: layer, head, query, query_token, key, key_token, weight; all are counted from 0."""
     layer, head, query, key = np.indices(reading.weights.shape).reshape(4, -1)
-    tokens = np.array(list(reading.sequence))
+    tokens = np.array(reading.pieces)
     columns = {"layer": layer, "head": head, "query": query, "query_token": tokens[query]}
     columns |= {"key": key, "key_token": tokens[key], "weight": reading.weights.ravel()}
     return pd.DataFrame(columns).to_csv(index=False, lineterminator="\n").encode()
 
 
-def weights_npz(reading: Reading) -> bytes:
-    """`weights` (L, H, T, T), `value_norms` (L, H, T), `logits` (C,), `tokens` (T,), `off` (n, 2), `checkpoint`."""
+def weights_npz(reading: Reading | Sentence) -> bytes:
+    """`weights` (L, H, T, T), `value_norms` (L, H, T), `tokens` (T,), `off` (n, 2), `checkpoint`, and what the model
+    says: `logits` (C,), or `embedding` (D,) of a model that answers with one.
+    """
     content = io.BytesIO()
+    arrays: dict[str, Any] = {"weights": reading.weights, **reading.numbers}
+    if reading.value_norms is not None:
+        arrays["value_norms"] = reading.value_norms
     np.savez_compressed(
         content,
-        weights=reading.weights,
-        value_norms=reading.value_norms,
-        logits=reading.logits.numpy(),
-        tokens=np.array(list(reading.sequence)),
+        **arrays,
+        tokens=np.array(reading.pieces),
         off=np.array(reading.off, dtype=np.int64).reshape(-1, 2),
         checkpoint=np.array(reading.checkpoint),
     )
@@ -162,7 +171,7 @@ def weights_npz(reading: Reading) -> bytes:
 # ---------------------------------------------------------------- files
 
 
-def file(reading: Reading, ending: str, head: Any, *, arcs: bool = False, **how: Any) -> Download:
+def file(reading: Reading | Sentence, ending: str, head: Any, *, arcs: bool = False, **how: Any) -> Download:
     """One head, or all of them where `head` is None, as a file. Raises ValueError for an ending that is none.
 
     `how`: the quantity, the other reading, the scale, as `head_figure` and `grid_figure` take them.

@@ -16,6 +16,7 @@ function build() {
   for (let layer = 0; layer < view.layers; layer++) {
     const section = make("section", "layer"), row = make("div", "row");
     row.style.setProperty("--heads", view.heads);
+    row.style.setProperty("--least", view.heads > 8 ? "120px" : "140px");
     section.append(make("h2", "", t("layer", { layer })), row);
     for (let head = 0; head < view.heads; head++) row.append(panel(layer, head));
     sections.push(section);
@@ -119,12 +120,12 @@ function paint() {
 
 // ---------------------------------------------------------------- what each head is worth here
 
-const PATIENCE = 10_000; // ms: an answer that is not there by then was lost
+const patience = () => 10_000 + 500 * view.layers * view.heads; // ms: an answer that is not there by then was lost
 const waiting = { number: 0, since: null, state: "" }; // for the answer to which question
 
 // One question at a time: while one types, those in between are never asked.
 function askEffects() {
-  if (waiting.since !== null && performance.now() - waiting.since < PATIENCE) return;
+  if (waiting.since !== null && performance.now() - waiting.since < patience()) return;
   waiting.since = performance.now();
   waiting.number += 1;
   waiting.state = view.state;
@@ -144,8 +145,8 @@ function tellEffects() {
   const most = effects ? largest(effects.heads.flat()) : 1;
   for (const { layer, head, note, box } of panels) {
     const change = effects ? effects.heads[layer][head] : null;
-    note.textContent = effects ? signed(change) : "";
-    note.title = effects ? t("without", { change: signed(change) }) : "";
+    note.textContent = effects ? signed(change, view.digits) : "";
+    note.title = effects ? t("without", { change: signed(change, view.digits) }) : "";
     note.classList.toggle("turns", Boolean(effects && effects.turns[layer][head]));
     box.style.setProperty("--worth", effects ? Math.abs(change) / most : 0);
   }

@@ -96,7 +96,7 @@ function paintLarge() {
     canvas.setAttribute("aria-label", name.join(", "));
     caption.textContent = one.caption;
     caption.hidden = !one.caption;
-    (state.as === "arcs" ? paintArcs : paintMap)(canvas, { ...one, tokens: one.of.tokens });
+    (state.as === "arcs" ? paintArcs : paintMap)(canvas, { ...one, tokens: one.of.tokens, large: true });
   });
   paintOverall();
   $(".large").dataset.as = state.as;

@@ -36,7 +36,7 @@ const offset = (view, { layer, head }) => (layer * view.heads + head) * view.T *
 // What a map may show: `there` says for which readings.
 const QUANTITIES = {
   weights: { there: () => true, of: (view) => view.weights, both: false },
-  norms: { there: () => true, of: (view) => view.weights.map((w, i) => w * normOf(view, i)), both: false },
+  norms: { there: (view) => view.norms, of: (view) => view.weights.map((w, i) => w * normOf(view, i)), both: false },
   difference: { there: (view) => view.means, of: (view) => view.weights.map((w, i) => w - view.means[i]), both: true },
   beside: { there: () => besideFits(), of: (view) => view.weights.map((w, i) => w - comparedNow().weights[i]), both: true },
 };
@@ -68,6 +68,15 @@ const shade = (x, top, both) => Math.round(both ? 127.5 + (127.5 * x) / top : (2
 // ---------------------------------------------------------------- one map
 
 const gutterOf = (side) => Math.max(12, Math.min(16, 0.07 * side)); // room for the labels, in CSS pixels
+const wordy = (tokens) => tokens.some((token) => token.length > 2);
+
+// The room that words want beside and over a map, where each has a row's height; else null.
+function roomForWords(context, tokens, side, fontFamily) {
+  if (!wordy(tokens)) return null;
+  context.font = `11px ${fontFamily}`;
+  const room = Math.min(0.3 * side, 8 + Math.max(...tokens.map((token) => context.measureText(token).width)));
+  return (side - room) / tokens.length >= 9 ? room : null;
+}
 
 // How wide canvases are and what they write with: asked once for all that look alike, since each answer costs a layout.
 function lookOf(canvas) {
@@ -75,8 +84,8 @@ function lookOf(canvas) {
   return { side: canvas.clientWidth, ratio: window.devicePixelRatio || 1, color, fontFamily };
 }
 
-// Draws T × T values from `from` on; the labels of rows and columns are the tokens.
-function paintMap(canvas, { values, from, tokens, top, both }, { side, ratio, color, fontFamily } = lookOf(canvas)) {
+// Draws T × T values from `from` on; the labels of rows and columns are the tokens, or where there is no room their numbers.
+function paintMap(canvas, { values, from, tokens, top, both, large }, { side, ratio, color, fontFamily } = lookOf(canvas)) {
   const T = tokens.length;
   if (!side) return;
   const small = new ImageData(T, T), cells = new Uint32Array(small.data.buffer), pixels = PIXELS[both ? "both" : "one"];
@@ -84,28 +93,46 @@ function paintMap(canvas, { values, from, tokens, top, both }, { side, ratio, co
   const source = new OffscreenCanvas(T, T);
   source.getContext("2d").putImageData(small, 0, 0);
 
-  const gutter = gutterOf(side), cell = (side - gutter) / T;
   canvas.width = canvas.height = Math.round(side * ratio);
   const context = canvas.getContext("2d");
   context.scale(ratio, ratio);
+  const room = large ? roomForWords(context, tokens, side, fontFamily) : null;
+  const gutter = room ?? gutterOf(side), cell = (side - gutter) / T;
+  canvas.gutter = gutter; // asked by who looks for the cell under a pointer
   context.imageSmoothingEnabled = false;
   context.drawImage(source, gutter, gutter, side - gutter, side - gutter);
   context.fillStyle = color;
   context.font = `${Math.min(11, Math.max(8, cell))}px ${fontFamily}`;
-  context.textAlign = "center";
   context.textBaseline = "middle";
+  if (room) return writeWords(context, tokens, gutter, cell);
+  context.textAlign = "center";
   // Labels that would run into each other are thinned, and then are position numbers.
-  const every = cell >= 8 ? 1 : Math.ceil((context.measureText(T).width + 4) / cell);
+  const every = cell >= 8 && !wordy(tokens) ? 1 : Math.ceil((context.measureText(T).width + 4) / cell);
   for (let i = 0; i < T; i += every) {
-    const label = every === 1 ? tokens[i] : String(i), middle = gutter + (i + 0.5) * cell;
+    const label = every === 1 && !wordy(tokens) ? tokens[i] : String(i), middle = gutter + (i + 0.5) * cell;
     context.fillText(label, middle, gutter / 2, every * cell);
     context.fillText(label, gutter / 2, middle, gutter);
   }
 }
 
+// Beside the rows, and upright over the columns.
+function writeWords(context, tokens, gutter, cell) {
+  for (const [i, token] of tokens.entries()) {
+    const middle = gutter + (i + 0.5) * cell;
+    context.textAlign = "right";
+    context.fillText(token, gutter - 4, middle, gutter - 6);
+    context.save();
+    context.translate(middle, gutter - 4);
+    context.rotate(-Math.PI / 2);
+    context.textAlign = "left";
+    context.fillText(token, 0, 0, gutter - 6);
+    context.restore();
+  }
+}
+
 // The cell under the pointer. On the labels it is where a token meets itself.
 function cellUnder(canvas, event, T) {
-  const box = canvas.getBoundingClientRect(), gutter = gutterOf(box.width), size = box.width - gutter;
+  const box = canvas.getBoundingClientRect(), gutter = canvas.gutter ?? gutterOf(box.width), size = box.width - gutter;
   const [key, query] = [event.clientX - box.left, event.clientY - box.top].map((at) =>
     Math.floor(((at - gutter) / size) * T),
   );

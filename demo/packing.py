@@ -8,13 +8,15 @@ import numpy as np
 
 from attnkit.labels import readable
 from attnkit.reference import LEVELS
+from demo import sentences
+from demo.sentences import Sentence
 from demo.shelf import open_checkpoint, open_reference
-from demo.views import Reading, changes, margins
+from demo.views import Reading, changes
 
 SPREAD = (0.01, 0.25, 0.5, 0.75, 0.99)  # the quantiles that the page draws of a distribution
 
 
-def packed(reading: Reading) -> dict[str, Any]:
+def packed(reading: Reading | Sentence) -> dict[str, Any]:
     """Every map for the grid: little-endian 16-bit integers in base64, (L, H, T, T), 65535 = weight 1.
 
     That is exact to 1e-5 and a third of the size of the numbers written out.
@@ -23,17 +25,18 @@ def packed(reading: Reading) -> dict[str, Any]:
     return {
         "state": state(reading),
         "checkpoint": reading.checkpoint,
-        "steps": reading.info.snapshots,
+        "steps": list(reading.steps),
         "sequence": reading.sequence,
         "layers": layers,
         "heads": heads,
         "tokens": reading.tokens,
         "weights": integers(reading.weights),
-        "norms": reading.value_norms.astype(float).round(4).tolist(),
+        "norms": None if reading.value_norms is None else reading.value_norms.astype(float).round(4).tolist(),
         "off": [list(head) for head in reading.off],
         "replacement": reading.replacement,
-        "prediction": reading.info.task.classes[reading.answer],
-        "margin": float(margins(reading.logits, reading.answer)),
+        "prediction": reading.prediction,
+        "margin": reading.margin,
+        "digits": reading.digits,
     }
 
 
@@ -42,7 +45,7 @@ def wire(told: Any) -> str:
     return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
 
 
-def state(reading: Reading) -> str:
+def state(reading: Reading | Sentence) -> str:
     """What a reading is of: numbers that follow it carry this, so that none is shown beside another's."""
     return json.dumps([reading.checkpoint, reading.sequence, reading.off, reading.replacement])
 
@@ -53,15 +56,18 @@ def cells(reading: Reading) -> dict[str, Any]:
     return {"state": state(reading), "tokens": list(reading.sequence), "vocab": vocab, "names": names}
 
 
-def effects(reading: Reading) -> tuple[dict[str, Any], dict[str, Any]]:
+def effects(reading: Reading | Sentence) -> tuple[dict[str, Any], dict[str, Any]]:
     """What switching a head, and what changing a token, would do, for the grid and for the cells.
 
-    `turns` is where another class would be answered.
+    `turns` is where another class would be answered. No token of a text has another that would be its opposite.
     """
-    found, of = changes(reading), state(reading)
+    of = state(reading)
+    if isinstance(reading, Sentence):
+        heads, turns = sentences.effects(reading)
+        return {"of": of, "heads": heads, "turns": turns}, {"of": of, "tokens": [], "turns": []}
+    found = changes(reading)
     heads_turn = [[answer != reading.answer for answer in row] for row in found.answers]
-    margin = float(margins(reading.logits, reading.answer))
-    flips_turn = [margin + change < 0 for change in found.tokens]
+    flips_turn = [reading.margin + change < 0 for change in found.tokens]
     return {"of": of, "heads": found.heads, "turns": heads_turn}, {
         "of": of,
         "tokens": found.tokens,

@@ -10,7 +10,8 @@ from jinja2 import Environment, FileSystemLoader
 
 from attnkit.labels import number
 from attnkit.style import DIVERGING, SEQUENTIAL
-from demo import packing, views, words
+from demo import packing, sentences, views, words
+from demo.sentences import Sentence
 from demo.usual import ORDINARY, statistics
 
 HERE = Path(__file__).parent
@@ -78,20 +79,24 @@ def attention_grid() -> gr.HTML:
     )
 
 
-def token_cells() -> gr.HTML:
+def token_cells(*, visible: bool) -> gr.HTML:
     return gr.HTML(
         html_template=source("cells.html"),
         css_template=source("cells.css"),
         js_on_load="\n".join(source(f"{part}.js") for part in ("props", "field", "cells")),
         apply_default_css=False,
         elem_id="cells",
+        visible=visible,
         words=None,
         flips=None,
     )
 
 
-def answer(language: str, reading: views.Reading) -> str:
+def answer(language: str, reading: views.Reading | Sentence) -> str:
     off = ", ".join(words.say(language, "layer_head", layer=layer, head=head) for layer, head in reading.off)
+    if isinstance(reading, Sentence):
+        told = sentences.verdict(reading)
+        return HTML.get_template("sentence.html").render(told, off=off, say=partial(words.say, language))
     return HTML.get_template("answer.html").render(
         views.verdict(reading),
         off=off,
@@ -102,9 +107,9 @@ def answer(language: str, reading: views.Reading) -> str:
     )
 
 
-def usual(language: str, reading: views.Reading) -> dict[str, Any]:
+def usual(language: str, reading: views.Reading | Sentence) -> dict[str, Any]:
     """Every head's statistics in words, for the grid."""
-    found = statistics(reading)
+    found = sentences.statistics(reading) if isinstance(reading, Sentence) else statistics(reading)
     titles = {one["name"]: words.statistic(language, one["name"]) for one in found["statistics"]}
     among, why = found["among"], found["why"]
     return {
@@ -141,20 +146,37 @@ def over_set(language: str, checkpoint: str) -> dict[str, Any] | None:
     return known | {kind: [told(name) for name in known[kind]] for kind in ("statistics", "columns")}
 
 
+def text_words(language: str, subject: sentences.Subject) -> dict[str, str]:
+    """Every text of a page that reads texts by a transformers model."""
+    layers, heads = subject.layers, subject.heads
+    texts = words.page_words(language) | {
+        "title": words.say(language, "text_title", name=subject.name),
+        "intro": words.say(language, "text_intro", layers=layers, heads=heads),
+        "how": words.say(language, "text_how"),
+        "sequence": words.say(language, "text"),
+    }
+    if subject.kind == "embedding":
+        texts["without"] = words.say(language, "without_cosine")
+    return texts
+
+
 def problem(sentence: str) -> str:
     return f'<p class="problem" role="alert">{escape(sentence, quote=False)}</p>'
 
 
-def ranks(language: str, effects: dict[str, Any], off: tuple[tuple[int, int], ...]) -> str:
+def ranks(language: str, effects: dict[str, Any], reading: views.Reading | Sentence) -> str:
     """The heads that are on, those first without which the margin changes most."""
     found = [
-        {"layer": layer, "head": head, "size": abs(change), "change": f"{change:+.2f}".replace("-", "−")}
+        {"layer": layer, "head": head, "size": abs(change), "change": f"{change:+.{reading.digits}f}".replace("-", "−")}
         | {"turns": effects["turns"][layer][head]}
         for layer, row in enumerate(effects["heads"])
         for head, change in enumerate(row)
-        if (layer, head) not in off
+        if (layer, head) not in reading.off
     ]
     found = sorted(found, key=lambda head: -head["size"])[:MOST_RANKED]
     for head in found:
         head["share"] = head["size"] / max(found[0]["size"], 1e-9)
-    return HTML.get_template("ranks.html").render(ranks=found, state=effects["of"], say=partial(words.say, language))
+    cosine = isinstance(reading, Sentence) and reading.subject.kind == "embedding"
+    hint = words.say(language, "cosine_matters_hint") if cosine else words.say(language, "which_matters_hint")
+    say = partial(words.say, language)
+    return HTML.get_template("ranks.html").render(ranks=found, state=effects["of"], hint=hint, say=say)

@@ -28,7 +28,7 @@ function point(mine, cell = null) {
   lines.push(make("span", "", t("query_key", { query, key, ...tokens })));
   lines.push(make("span", "where", t("layer_head", mine)));
   tip.replaceChildren(...lines);
-  const side = mine.canvas.clientWidth, gutter = gutterOf(side), size = (side - gutter) / view.T;
+  const side = mine.canvas.clientWidth, gutter = mine.canvas.gutter ?? gutterOf(side), size = (side - gutter) / view.T;
   place(mine.canvas, gutter + (key + 0.5) * size, gutter + (query + 0.5) * size);
 }
 

@@ -5,6 +5,12 @@ import random
 from attnkit.tasks import MAJORITY
 from demo.shelf import open_checkpoint
 
+TEXTS = (  # each gives some heads something to find: a pronoun, a repetition, a long way from word to word
+    "The cat did not chase the mouse because it was tired.",
+    "One two three four, one two three four.",
+    "The keys that the man left on the table are gone.",
+)
+
 
 def random_sequence(checkpoint: str) -> str:
     info, _ = open_checkpoint(checkpoint)

@@ -20,7 +20,29 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
         "Left out, for it does not open: <b>{name}</b> ({reason}).",
         "已略去，因为无法打开：<b>{name}</b>（{reason}）。",
     ),
+    "text_title": ("What do the heads of {name} look at?", "{name} 的注意力头在看什么？"),
+    "text_intro": (
+        "A model with {layers} × {heads} heads reads a text. Type one, see where each of its attention heads looks, "
+        "and switch heads off to learn what they change.",
+        "一个有 {layers} × {heads} 个头的模型读入一段文本。"
+        "输入一段，看看每个注意力头在看哪里；再关掉一些头，看看会改变什么。",
+    ),
+    "text_how": (
+        "Each square is one head. A **row** is a query, the token that looks; a **column** is a key, a token that is "
+        "looked at. The darker a cell, the more of its attention the query gives that key; each row adds up to 1. "
+        "A token is a piece of a word as the model reads it: ## continues a word, ␣ is a space, `<E4>` a byte that is "
+        "no character by itself; tokens in brackets are added by the tokenizer. The number above a map is what "
+        "changes without that head. Layers, heads and positions are counted from 0. **Click a map** to see it large, "
+        "with its statistics; its **switch** turns the head off.",
+        "每个方块是一个头。**行**是查询（query），即在看的词元；**列**是键（key），即被看的词元。"
+        "格子越深，查询分给该键的注意力越多；每行之和为 1。"
+        "词元是模型读到的词的片段：## 接续一个词，␣ 是空格，`<E4>` 是单独不成字符的字节；方括号中的词元由分词器添加。"
+        "图上方的数字是去掉这个头后的变化。层、头和位置都从 0 数起。"
+        "**点击图**可放大并查看其统计量；图旁的**开关**可关掉这个头。",
+    ),
     # --- the question
+    "text": ("Text", "文本"),
+    "text_placeholder": ("at most {longest} tokens", "最多 {longest} 个词元"),
     "sequence": ("Sequence", "序列"),
     "checkpoint": ("Checkpoint", "检查点"),
     "placeholder": ("1 to {longest} of {vocab}", "1 至 {longest} 个 {vocab}"),
@@ -47,11 +69,21 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
         "{length} tokens: the model was trained on sequences of {trained} and has never seen this length.",
         "{length} 个词元：模型只在长度为 {trained} 的序列上训练过，从未见过这个长度。",
     ),
+    "cosine_hint": (
+        "the cosine of this text’s embedding ({size} numbers, the mean over its tokens) with that of all heads on",
+        "这段文本的嵌入（{size} 个数，各词元的平均）与所有头都打开时的嵌入之间的余弦",
+    ),
+    "next_token": ("After this text the model expects", "模型认为这段文本之后是"),
+    "tokens_of": ("{count} tokens; at most {longest}", "{count} 个词元，最多 {longest} 个"),
     "heads_off": ("Switched off: {heads}.", "已关闭：{heads}。"),
     "which_matters": ("Which head matters here?", "哪个头在这里重要？"),
     "which_matters_hint": (
         "How the margin changes without each head, on this sequence alone.",
         "只就这个序列而言，去掉每个头之后差距如何变化。",
+    ),
+    "cosine_matters_hint": (
+        "How the cosine with the embedding of all heads on changes without each head, on this text alone.",
+        "只就这段文本而言，去掉每个头之后，与所有头都打开时的嵌入之间的余弦如何变化。",
     ),
     "answer_changes": ("the answer changes", "答案改变"),
     # --- cells
@@ -79,6 +111,7 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
         "查询 {query} ‘{query_token}’ → 键 {key} ‘{key_token}’",
     ),
     "all_on": ("all heads on", "全部打开"),
+    "without_cosine": ("cosine {change} without it", "去掉后余弦 {change}"),
     "without": ("margin {change} without it", "去掉后差距 {change}"),
     "legend": ("colour scale", "色标"),
     "scale": ("Colours", "颜色"),
@@ -172,6 +205,10 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
     "save_head": ("Save this head", "保存这个头"),
     "close": ("Close", "关闭"),
     # --- refusals: ValueErrors for the person who asked
+    "busy": (
+        "too many are asking at once ({most} are in line); please try again in a moment",
+        "同时提问的人太多（已有 {most} 个在排队），请稍后再试",
+    ),
     "empty": (
         "the sequence is empty; type 1 to {longest} of the characters {vocab}",
         "序列为空；请输入 1 至 {longest} 个字符，取自 {vocab}",
@@ -183,6 +220,15 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
     "too_long": (
         "{length} tokens; this checkpoint takes at most {longest}",
         "{length} 个词元；这个检查点最多接受 {longest} 个",
+    ),
+    "empty_text": ("the text is empty; type up to {longest} tokens", "文本为空；请输入最多 {longest} 个词元"),
+    "too_long_text": (
+        "{length} tokens; this page takes at most {longest}, and cuts nothing off",
+        "{length} 个词元；本页最多接受 {longest} 个，且不会截断",
+    ),
+    "too_many_characters": (
+        "{length} characters; this page takes at most {longest}",
+        "{length} 个字符；本页最多接受 {longest} 个",
     ),
     "not_text": ("sequence: got {kind}, allowed is text", "序列：收到的是 {kind}，只接受文本"),
     "unknown_checkpoint": (

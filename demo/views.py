@@ -84,8 +84,12 @@ class Reading:
         return token_ids(self.info, self.sequence)
 
     @property
+    def pieces(self) -> list[str]:
+        return list(self.sequence)
+
+    @property
     def tokens(self) -> list[str]:
-        return readable(list(self.sequence))
+        return readable(self.pieces)
 
     @property
     def gates(self) -> Tensor:
@@ -96,6 +100,31 @@ class Reading:
     def answer(self) -> int:
         return int(self.logits.argmax())
 
+    @property
+    def prediction(self) -> str:
+        return self.info.task.classes[self.answer]
+
+    @property
+    def margin(self) -> float:
+        return float(margins(self.logits, self.answer))
+
+    digits = 2  # of what a margin changes by
+
+    @property
+    def steps(self) -> Sequence[int]:
+        return self.info.snapshots
+
+    @property
+    def mean_maps(self) -> np.ndarray | None:
+        """(L, H, t, t) over the set that somebody has measured."""
+        known = open_reference(self.checkpoint)
+        return None if known is None else known.mean_attention
+
+    @property
+    def numbers(self) -> dict[str, np.ndarray]:
+        """What the model says, by its name in a file."""
+        return {"logits": self.logits.numpy()}
+
 
 # ---------------------------------------------------------------- one sequence
 
@@ -104,7 +133,7 @@ def read(checkpoint: str, sequence: str, off: Iterable[Any] = (), replacement: s
     """Run the model. Raises ValueError for a checkpoint, sequence or head that is not there."""
     info, shared = open_checkpoint(checkpoint)
     ids = token_ids(info, sequence)
-    heads = known_heads(info, off)
+    heads = known_heads(info.model.n_layers, info.model.n_heads, off)
     if replacement not in REPLACEMENTS:
         raise Refusal("unknown_replacement", replacement=repr(replacement), known=", ".join(REPLACEMENTS))
     means = mean_outputs(checkpoint, len(ids)) if replacement == "mean" else None
@@ -172,9 +201,8 @@ def token_ids(info: Checkpoint, sequence: str) -> Tensor:
     return encode(sequence, vocab, longest)
 
 
-def known_heads(info: Checkpoint, heads: Iterable[Any]) -> tuple[Head, ...]:
+def known_heads(L: int, H: int, heads: Iterable[Any]) -> tuple[Head, ...]:
     """The heads, each once, in order. Raises Refusal for one that the model has not."""
-    L, H = info.model.n_layers, info.model.n_heads
     known = set()
     for head in heads if isinstance(heads, list | tuple) else [heads]:
         match head:
@@ -212,8 +240,9 @@ def verdict(reading: Reading) -> Verdict:
     )
 
 
-def maps(reading: Reading) -> Maps:
-    return Maps(checkpoint=reading.checkpoint, tokens=list(reading.sequence), weights=reading.weights.tolist())
+def maps(reading: Any) -> Maps:
+    """Of a reading here or of `sentences`."""
+    return Maps(checkpoint=reading.checkpoint, tokens=reading.pieces, weights=reading.weights.tolist())
 
 
 # ---------------------------------------------------------------- what would change it

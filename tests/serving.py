@@ -88,11 +88,11 @@ def free_port() -> int:
 
 
 @contextmanager
-def serve(root: Path, log: Path, **environment: str) -> Iterator[str]:
+def serve(root: Path, log: Path, *arguments: str, **environment: str) -> Iterator[str]:
     """Yield the address of root/demo/app.py, which is run from another folder until the block ends."""
     port = free_port()
     env = os.environ | {"GRADIO_SERVER_PORT": str(port), **environment}
-    command = [sys.executable, "-W", "error::UserWarning", str(root / "demo" / "app.py")]
+    command = [sys.executable, "-W", "error::UserWarning", str(root / "demo" / "app.py"), *arguments]
     with open(log, "w") as out, subprocess.Popen(command, cwd="/", env=env, stdout=out, stderr=out) as process:
         try:
             address = f"http://127.0.0.1:{port}"

