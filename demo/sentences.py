@@ -21,6 +21,7 @@ from torch import Tensor
 from attnkit.ablation import Head
 from attnkit.labels import readable
 from attnkit.observe import AttentionCall
+from attnkit.reading import Reader, blocks_of
 from attnkit.text import TextBatch, encode_texts
 from demo.usual import listed
 from demo.views import known_heads, margins
@@ -60,11 +61,15 @@ def serve(path: str) -> Subject:
         from attnkit.hf import NAME  # noqa: F401  (says what to install)
         from attnkit.hfimportance import task_of
         from attnkit.hfstats import applicable_to
-        from attnkit.pretrained import load, longest_text, vocabulary
+        from attnkit.pretrained import has_two_parts, load, longest_text, vocabulary
         from attnkit.replay import Layers
     except ImportError as missing:
         raise ValueError(f"--hf: {missing}") from None
     model, tokenizer = load(path)
+    if has_two_parts(model):
+        raise ValueError(
+            f"hf: got {path!r}, a {type(model).__name__} of encoder and decoder; allowed are models of one"
+        )
     batch = TextBatch(torch.zeros(1, 2, dtype=torch.int64))
     layers = Layers.of(model, batch)
     served = Subject(
@@ -75,7 +80,7 @@ def serve(path: str) -> Subject:
         layers=layers.layers,
         heads=layers.heads,
         longest=min(LONGEST, longest_text(model, tokenizer)),
-        measures=applicable_to(model, batch, vocabulary(tokenizer)),
+        measures=applicable_to(model, batch, vocabulary(tokenizer))["self"],
         lock=Lock(),
     )
     return served
@@ -251,13 +256,11 @@ def effects(reading: Sentence) -> tuple[list[list[float]], list[list[bool]]]:
 
 def statistics(reading: Sentence) -> dict[str, Any]:
     """Every head's statistics, as `usual.statistics` tells a checkpoint's; what is usual nobody has measured."""
-    from attnkit.hfstats import Readers
-
-    readers = Readers(reading.batch, reading.subject.measures)
-    read: list[tuple[Tensor, Tensor]] = []
+    batch, read = reading.batch, list[tuple[Tensor, Tensor]]()
 
     def see(call: AttentionCall) -> None:
-        reader = readers.of(call)
+        allowed = None if call.mask is None else call.mask[:, 0]
+        reader = Reader(reading.subject.measures, blocks_of(batch.tokens, allowed=allowed, special=batch.special))
         read.append(reader.read(reader.rows(call), call.layer))
 
     run(reading.subject, reading.batch, gates_of(reading.subject, reading.off), see)

@@ -13,9 +13,11 @@ from transformers import (
     BertForSequenceClassification,
     GPT2Config,
     GPT2LMHeadModel,
+    T5Config,
+    T5Model,
 )
 
-from attnkit import hfstats
+from attnkit import hfreading
 from demo import figures, packing, parts, sentences
 from demo.words import Refusal
 
@@ -123,7 +125,7 @@ def test_a_classifier_answers_with_its_classes_and_a_language_model_with_the_nex
 
 def test_statistics_are_the_library_s(subject):
     reading = sentences.read(subject, TEXT)
-    read = hfstats.read_batch(subject.model, reading.batch, subject.measures)
+    read = hfreading.read_batch(subject.model, reading.batch, {"self": subject.measures})["self"].readings
     found = sentences.statistics(reading)
 
     for k, one in enumerate(found["statistics"]):
@@ -156,6 +158,14 @@ def test_a_head_that_is_not_there_is_refused(subject):
 def test_a_model_that_is_nowhere_is_one_line(tmp_path):
     with pytest.raises(ValueError, match=r"^hf: got '.*nothing'[^\n]*$"):
         sentences.serve(str(tmp_path / "nothing"))
+
+
+def test_a_model_of_two_parts_is_refused(tmp_path, minilm):
+    sizes = {"vocab_size": 97, "d_model": 15, "d_kv": 5, "num_heads": 3, "num_layers": 1, "d_ff": 7}
+    T5Model(T5Config(**sizes)).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(minilm).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"T5Model of encoder and decoder; allowed are models of one$"):
+        sentences.serve(str(tmp_path))
 
 
 def test_what_the_page_is_told_has_nothing_of_checkpoints(subject):
