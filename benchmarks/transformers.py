@@ -2,7 +2,8 @@
 
 MiniLM (6 layers of 12 heads) over a thousand sentences, by attnkit, by transformers' own `output_attentions` and by
 TransformerLens' bridge with its cache. The other two read their maps by the plain formulas in torch, vectorised over
-batch and heads. Each runs in processes of its own, which take turns; a first batch that warms up is not counted.
+batch and heads. Each runs in a process of its own, and a first batch that warms up is not counted. Processor time of
+one thread, which a busy machine blurs less than the clock.
 """
 
 import json
@@ -12,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from statistics import median
 from typing import Any
 
 import torch
@@ -24,7 +24,6 @@ from benchmarks import Row
 from benchmarks.sentences import sentences
 
 SIZE, LONGEST = 32, 512
-ROUNDS = 3
 
 
 def minilm() -> str:
@@ -130,8 +129,9 @@ CANDIDATES: dict[str, Callable[[], Run]] = {
 
 
 def measure(name: str) -> None:
-    """Print the seconds over all sentences and the peak memory in MiB of this process, or why there are none."""
+    """Print the processor seconds over all sentences and the peak memory in MiB, or what is missing for them."""
     os.environ["HF_HUB_OFFLINE"] = "1"
+    torch.set_num_threads(1)
     try:
         run = CANDIDATES[name]()
     except ImportError as missing:
@@ -141,9 +141,9 @@ def measure(name: str) -> None:
 
     data = batches(AutoTokenizer.from_pretrained(minilm()))
     run(data[:1])
-    start = time.perf_counter()
+    start = time.process_time()
     run(data)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     print(json.dumps({"seconds": seconds, "MiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
 
 
@@ -154,23 +154,19 @@ def in_a_process(name: str) -> dict[str, Any]:
 
 
 def rows() -> Iterator[Row]:
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in CANDIDATES}
-    for _ in range(ROUNDS):
-        for name, results in found.items():
-            if not results or "missing" not in results[0]:
-                results.append(in_a_process(name))
-    for name, results in found.items():
+    ours: dict[str, Any] = {}
+    for name in CANDIDATES:
+        found = in_a_process(name)
         what = f"all statistics of MiniLM over {len(sentences()):,} sentences by {name}"
-        if "missing" in results[0]:
-            yield Row(what, f"not measured: {results[0]['missing']} is not installed")
+        if "missing" in found:
+            yield Row(what, f"not measured: {found['missing']} is not installed")
             continue
-        seconds, memory = (median(result[key] for result in results) for key in ("seconds", "MiB"))
-        if name == "attnkit":
-            ours = seconds, memory
-            yield Row(what, f"{seconds:.1f} s, peak memory {memory:.0f} MiB")
-        else:
-            times = f"{seconds / ours[0]:.2f} times as long, {memory / ours[1]:.2f} times the memory"
-            yield Row(what, f"{seconds:.1f} s, peak memory {memory:.0f} MiB: {times}")
+        result = f"{found['seconds']:.1f} processor seconds, peak memory {found['MiB']:.0f} MiB"
+        ours = ours or found
+        if found is not ours:
+            times = (found[key] / ours[key] for key in ("seconds", "MiB"))
+            result += ": {:.2f} times as long, {:.2f} times the memory".format(*times)
+        yield Row(what, result)
 
 
 if __name__ == "__main__":
