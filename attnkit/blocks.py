@@ -17,8 +17,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attnkit.hf import Site
-from attnkit.measures import Block, Measure, Rows, row_values
+from attnkit.measures import Measure, row_values
 from attnkit.offsets import add_diagonals
+from attnkit.rows import Block, Rows
 from attnkit.spans import PAIRS, PLACES, POINTS, Scene, Side, Span
 
 ROWS = 128  # with 4,096 keys 2 MB of float32

@@ -17,7 +17,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnkit.measures import MEASURES, Block, Measure, Rows, token_weight, triangle
+from attnkit.measures import MEASURES, Measure, token_weight, triangle
+from attnkit.rows import Block, Rows
 
 # In the order of `kernel`; after them come the weights on each token.
 KNOWN = (

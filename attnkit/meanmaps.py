@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnkit.fused import as_float, run
-from attnkit.measures import Rows
+from attnkit.rows import Rows
 
 LONGEST_MAP = 512  # maps are kept up to this length; beyond, T × T sums would fill the memory
 

@@ -15,10 +15,11 @@ from torch.nn.functional import cross_entropy
 from attnkit.data import Batch
 from attnkit.fused import OnePass
 from attnkit.meanmaps import MapSums, layered, map_sums
-from attnkit.measures import Block, Measure, Rows, row_values, uniform_values
+from attnkit.measures import Measure, row_values, uniform_values
 from attnkit.model import TinyTransformer
 from attnkit.moments import merge
 from attnkit.observe import AttentionCall, observe
+from attnkit.rows import Block, Rows
 
 ROWS = 256  # query rows that are read at a time
 TOLERANCE = 1e-4  # how far from 1 a row of weights may sum

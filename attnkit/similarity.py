@@ -17,11 +17,11 @@ from torch import Tensor
 
 from attnkit.ablation import Head
 from attnkit.data import Batch
-from attnkit.measures import Block
 from attnkit.model import TinyTransformer
 from attnkit.moments import Moments
 from attnkit.observe import AttentionCall, observe
 from attnkit.reading import blocks_of, checked, total
+from attnkit.rows import Block
 
 CONSTANT = 1e-12  # a head whose output varies by less than this share of its square is constant
 

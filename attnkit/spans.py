@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attnkit.hf import Site
-from attnkit.measures import Block
+from attnkit.rows import Block
 
 POINTS = ("self_weight", "previous_weight", "next_weight", "first_weight", "last_weight")
 PAIRS = ("duplicate_weight", "induction_weight")

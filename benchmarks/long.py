@@ -14,7 +14,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from attnkit.blocks import BlockReader, Scene, Side
 from attnkit.hf import Site, whole
-from attnkit.measures import Rows, applicable, row_values
+from attnkit.measures import applicable, row_values
+from attnkit.rows import Rows
 from benchmarks import Row
 
 HEADS, WIDTH, LENGTH, LONGEST = 12, 64, 4096, 32768

@@ -15,8 +15,9 @@ import torch
 
 from attnkit.data import Batch
 from attnkit.headstats import HeadStats, collect
-from attnkit.measures import Block, Rows, applicable, row_values
+from attnkit.measures import applicable, row_values
 from attnkit.model import TinyTransformer
+from attnkit.rows import Block, Rows
 from attnkit.tables import long_frame, wide_frame
 from attnkit.tasks import MAJORITY
 from benchmarks import Row, notebook, side_by_side

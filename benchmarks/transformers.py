@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnkit.measures import Block, Measure, Rows, applicable, row_values
+from attnkit.measures import Measure, applicable, row_values
+from attnkit.rows import Block, Rows
 from attnkit.text import TextBatch, encode_texts
 from benchmarks import Row
 from benchmarks.sentences import sentences

@@ -12,7 +12,8 @@ pytest.importorskip("transformers", reason="transformers is not installed: pip i
 
 from attnkit.blocks import BlockReader
 from attnkit.hf import Site, whole
-from attnkit.measures import Rows, applicable, row_values, uniform_values
+from attnkit.measures import applicable, row_values, uniform_values
+from attnkit.rows import Rows
 from attnkit.spans import PLACES, Scene, Side
 
 H, D_K, D_V, D = 3, 5, 4, 7

@@ -7,9 +7,10 @@ import torch
 
 from attnkit.data import Batch
 from attnkit.fused import OnePass, in_parallel
-from attnkit.measures import MEASURES, Block, Rows, applicable, weight
+from attnkit.measures import MEASURES, applicable, weight
 from attnkit.model import TinyTransformer
 from attnkit.reading import Reader, blocks_of, plain, read_batch
+from attnkit.rows import Block, Rows
 from tests.synthetic import BITS, call_of
 
 

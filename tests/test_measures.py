@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnkit.measures import Block, Rows, applicable, row_values, uniform_values
+from attnkit.measures import applicable, row_values, uniform_values
 from attnkit.reading import Reader, blocks_of
+from attnkit.rows import Block, Rows
 from tests.oracle import sequence_values
 from tests.synthetic import BITS, call_of, padded, read
 

@@ -13,10 +13,11 @@ from analysis.head_tables import warn
 from attnkit.data import Batch
 from attnkit.headstats import collect
 from attnkit.importance import heads_of, measure_importance
-from attnkit.measures import Block, Rows, applicable, row_values
+from attnkit.measures import applicable, row_values
 from attnkit.model import TinyTransformer
 from attnkit.moments import Moments
 from attnkit.reading import Reader, blocks_of
+from attnkit.rows import Block, Rows
 from attnkit.similarity import compare, compare_batch, match
 from attnkit.tables import long_frame
 from tests.synthetic import BITS, call_of, padded, read
