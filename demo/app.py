@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["GRADIO_ANALYTICS_CACHE_FREQUENCY"] = "1000"  # else a summary is rebuilt after every event
+os.environ["GRADIO_ANALYTICS_MAX_EVENTS"] = "1000"  # kept for that summary; by default ten times as many
 os.environ["DEMO_PORT"] = os.environ.pop("GRADIO_SERVER_PORT", "7860")  # gradio trips over what is no number
 
 import gradio as gr
