@@ -104,12 +104,12 @@ def study_texts(subject: TextSubject) -> None:
 
     started = time.perf_counter()
     layers = Layers.of(subject.model, next(windows()))
-    runs = subject.texts.sequences * layers.layers * layers.heads * 2  # without the head, and with its mean output
+    runs = subject.texts.seen.sequences * layers.layers * layers.heads * 2  # without the head, and with its mean output
     with cli.progress(total=runs, unit="text", unit_scale=True) as bar:
         importance, similarities = hfimportance.measure_importance(
             subject.model, windows, size=subject.batch_size, tick=bar.update
         )
-    vocab, length = pretrained.vocabulary(subject.tokenizer), subject.texts.length
+    vocab, length = pretrained.vocabulary(subject.tokenizer), subject.texts.seen.length
     described = hfstats.collect(subject.model, subject.batches(), vocab, longest=length, size=subject.batch_size)
     seconds = time.perf_counter() - started
 
@@ -120,7 +120,11 @@ def study_texts(subject: TextSubject) -> None:
     long = long_frame(of_kind.stats, described.measures[kind], subject.texts.labels, population=False)
     tables = {"head_importance": of_heads, "predictors": predictors_frame(long, of_heads)}
     tables["head_importance_statistics"] = long[long["group"] == "all"]
-    record = subject.record() | {"sequences": subject.texts.sequences, "seconds": seconds, "warnings": subject.notes()}
+    record = subject.record() | {
+        "sequences": subject.texts.seen.sequences,
+        "seconds": seconds,
+        "warnings": subject.notes(),
+    }
     whole = importance.whole.mean.tolist()
     if importance.effects == EFFECTS:
         record["accuracy"] = whole[0]
@@ -128,7 +132,7 @@ def study_texts(subject: TextSubject) -> None:
     write_study(subject.out, "head_importance", tables, record, figures, stale=["pairs", "pruning"])
     report = write_report(subject.out)
 
-    print(f"{subject.texts.count:,} texts in {seconds:.1f} s")
+    print(f"{subject.texts.seen.count:,} texts in {seconds:.1f} s")
     for note in subject.notes():
         print(f"warning: {note}")
     print(f"report: {report}")

@@ -89,7 +89,7 @@ def study_texts(subject: TextSubject) -> None:
     """The statistics of a transformers model; of one of two parts each kind of attention in a folder of its own."""
     from attnkit import hfstats, pretrained
 
-    vocab, length = pretrained.vocabulary(subject.tokenizer), subject.texts.length
+    vocab, length = pretrained.vocabulary(subject.tokenizer), subject.texts.seen.length
     started = time.perf_counter()
     found = hfstats.collect(subject.model, subject.batches(), vocab, longest=length, size=subject.batch_size)
     seconds = time.perf_counter() - started

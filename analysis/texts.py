@@ -34,7 +34,7 @@ class TextSubject:
     def batches(self) -> Iterator[TextBatch]:
         """The texts, behind a progress bar where someone looks; so many at a time that some are of like length."""
         size = TOGETHER * self.batch_size
-        total = -(-self.texts.sequences // size)
+        total = -(-self.texts.seen.sequences // size)
         return iter(cli.progress(self.texts.batches(size), total=total, unit="batch"))
 
     def identity(self) -> dict[str, Any]:
@@ -67,27 +67,28 @@ class TextSubject:
                 "dtype": str(self.model.dtype).removeprefix("torch."),
             },
             "groups": self.groups,
-            "texts": self.texts.count,
-            "longest": self.texts.length,
-            "truncated": self.texts.truncated,
+            "texts": self.texts.seen.count,
+            "longest": self.texts.seen.length,
+            "truncated": self.texts.seen.truncated,
         }
 
     @property
     def groups(self) -> str | None:
         """What the groups in the tables are by."""
-        if self.texts.labelled:
+        if self.texts.seen.labelled:
             return "label"
         return None if self.texts.classes is None else "the model's own predictions"
 
     def notes(self) -> list[str]:
         """What must be said aloud of how the texts were read."""
-        texts, notes = self.texts, []
-        if texts.truncated:
-            notes.append(f"{texts.truncated:,} of {texts.count:,} texts were cut to {texts.longest} tokens")
-        if texts.sequences > texts.count:
+        seen, longest = self.texts.seen, self.texts.longest
+        notes = []
+        if seen.truncated:
+            notes.append(f"{seen.truncated:,} of {seen.count:,} texts were cut to {longest} tokens")
+        if seen.sequences > seen.count:
             notes.append(
-                f"{texts.count:,} texts were read in {texts.sequences:,} windows of at most {texts.longest} tokens; "
-                "windows of one text depend on each other, so the intervals are too narrow"
+                f"{seen.count:,} texts were read in {seen.sequences:,} windows of at most {longest} tokens; windows of "
+                "one text depend on each other, so the intervals are too narrow"
             )
         return notes
 

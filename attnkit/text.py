@@ -64,8 +64,19 @@ class Encoded(NamedTuple):
 
 
 @dataclass
+class Counts:
+    """What is known of the texts of a file once they have been read."""
+
+    count: int = 0  # texts
+    sequences: int = 0
+    truncated: int = 0  # texts that were cut
+    length: int = 0  # tokens of the longest sequence
+    labelled: bool = False
+
+
+@dataclass
 class Texts:
-    """The texts of a file. What is said of them all is known after their batches have been read, and until then wrong.
+    """The texts of a file.
 
     With an `overlap`, a text of more than `longest` tokens gives several windows, each a sequence; else it is cut.
     """
@@ -77,15 +88,11 @@ class Texts:
     classes: Sequence[str] | None = None  # the labels that there may be; None: those that the file has
     start: int | None = None  # of models of two parts: the token that a decoder begins with
 
-    count: int = 0  # texts
-    sequences: int = 0
-    truncated: int = 0  # texts that were cut
-    length: int = 0  # tokens of the longest sequence
-    labelled: bool = False
+    seen: Counts = field(default_factory=Counts)  # in the last pass that went to the end
     labels: list[str] = field(default_factory=list)  # the names of the batches' labels
 
     def __post_init__(self) -> None:
-        self.path = Path(self.path)
+        self.path, self.labels = Path(self.path), list(self.classes or [])
         if self.path.suffix not in ENDINGS:
             raise ValueError(f"text: got {self.path.name!r}, allowed are files that end in {', '.join(ENDINGS)}")
         if not self.path.is_file():
@@ -101,40 +108,40 @@ class Texts:
 
     def batches(self, size: int) -> Iterator[TextBatch]:
         """The sequences in order, `size` at a time. Raises ValueError naming the file, the row and what is wrong."""
-        self.count = self.sequences = self.truncated = self.length = 0
-        self.labels = list(self.classes or [])
-        encoded = self.encoded()
+        seen = Counts()
+        encoded = self.encoded(seen)
         while some := list(islice(encoded, size)):
             numbers = [sequences.class_of(e.label, self.labels) for e in some if e.label is not None]
             batch = stack(some, self.tokenizer.pad_token_id or 0, torch.tensor(numbers) if numbers else None)
-            self.sequences += len(some)
-            self.length = max(self.length, *(len(part.tokens) for e in some for part in (e, e.decoder or e)))
-            self.labelled = bool(numbers)
+            seen.sequences += len(some)
+            seen.length = max(seen.length, *(len(part.tokens) for e in some for part in (e, e.decoder or e)))
+            seen.labelled = bool(numbers)
             yield batch
-        if not self.count:
+        if not seen.count:
             raise ValueError(f"{self.path}: has no texts")
+        self.seen = seen
 
     def survey(self) -> None:
-        """Read them all once, so that what is said of them is known."""
+        """Read them all once, so that `seen` is known."""
         for _ in self.batches(CHUNK):
             pass
 
-    def encoded(self) -> Iterator[Encoded]:
+    def encoded(self, seen: Counts) -> Iterator[Encoded]:
         texts = read_texts(self.path)
         first: Text | None = None
         while chunk := list(islice(texts, CHUNK)):
             first = first or chunk[0]
-            for number, text in enumerate(chunk, start=self.count + 1):
+            for number, text in enumerate(chunk, start=seen.count + 1):
                 try:
                     self.check(text, first)
                 except ValueError as error:
                     raise ValueError(f"{self.path}: row {number}: {error}") from None
             found, truncated = encode(self.tokenizer, chunk, self.longest, overlap=self.overlap, start=self.start)
-            for number, windows in enumerate(found, start=self.count + 1):
+            for number, windows in enumerate(found, start=seen.count + 1):
                 if not windows[0].tokens:
                     raise ValueError(f"{self.path}: row {number}: text: the tokenizer makes no token of it")
-            self.count += len(chunk)
-            self.truncated += truncated
+            seen.count += len(chunk)
+            seen.truncated += truncated
             yield from (window for windows in found for window in windows)
 
     def check(self, text: Text, first: Text) -> None:
