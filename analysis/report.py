@@ -84,7 +84,8 @@ def formula(text: str) -> Markup:
 
 def title(folder: Folder) -> str:
     run = folder.run
-    name = Path(str(run.get("checkpoint", folder.path))).name or "the model"
+    path = Path(str(run.get("checkpoint", folder.path)))
+    name = f"{path.parent.name}/{path.name}" if path.name == "model" else path.name or "the model"
     heads = None if folder.long is None else len(folder.long[["layer", "head"]].drop_duplicates())
     kind = {"encoder": "encoder ", "decoder": "decoder ", "cross": "cross-"}.get(run.get("attention", ""), "")
     return f"What the {heads} {kind}attention heads of {name} do" if heads else f"What the attention heads of {name} do"
