@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import torch
 
 from attnkit.cli import progress, run
-from benchmarks import Row, demo, long, seeds, statistics, training, transformers
+from benchmarks import Row, demo, demo_texts, long, seeds, statistics, training, transformers
 
 MEASUREMENTS: list[Callable[[], Iterable[Row]]] = [
     statistics.rows,
@@ -16,6 +16,7 @@ MEASUREMENTS: list[Callable[[], Iterable[Row]]] = [
     transformers.rows,
     seeds.rows,
     demo.rows,
+    demo_texts.rows,
 ]
 
 
