@@ -47,7 +47,7 @@ def test_a_pinned_sequence_stays_beside_what_is_typed_next(page, checkpoints):
     before, after = (model_says(checkpoints, "majority", bits(s))[1][1, 1, 3, 12] for s in (TIED, ONE_MORE))
 
     expect(page.locator(".compare .answered code")).to_have_text([TIED, ONE_MORE])
-    expect(page.locator("figcaption")).to_have_text(["pinned", "now", "now − pinned"])
+    expect(page.locator(".picture figcaption")).to_have_text(["pinned", "now", "now − pinned"])
     large(page).nth(1).hover(position=in_canvas(large(page).nth(1), 3, 12, T=16))
     assert numbers(tip(page).locator(".weight")) == near([after])
     assert numbers(tip(page).get_by_text("pinned")) == near([before, after - before])
@@ -122,7 +122,7 @@ def test_two_checkpoints_read_one_sequence_and_the_other_follows_each_edit(open_
     page = open_page()
     open_large(page, 1, 1)
     page.get_by_label("with the checkpoint").select_option(second)
-    expect(page.locator("figcaption")).to_have_text([second, "majority", f"majority − {second}"])
+    expect(page.locator(".picture figcaption")).to_have_text([second, "majority", f"majority − {second}"])
     for sequence in (TIED, "1110000111011011"):
         type_in(page, sequence)
         other, mine = (model_says(checkpoints, name, bits(sequence))[1][1, 1, 5, 6] for name in (second, "majority"))

@@ -39,6 +39,11 @@ STUDIES = {  # with what makes them write every table and every column
     faithfulness: (),
 }
 DICTIONARIES = [study.DICTIONARY for study in report.STUDIES]
+# What only texts have, read by a transformers model: test_hfstats and test_text_importance run these.
+FIGURES_OF_TEXTS = {"offsets"}
+COLUMNS_OF_TEXTS = {
+    *("answers_changed", "divergence", "embedding_change", "similarity_change", "similarity_rank", "pairs")
+}
 
 
 def fresh(folder, seed):
@@ -76,8 +81,8 @@ def test_every_figure_of_every_study_is_drawn_again_from_the_tables_to_the_byte(
     redraw(folder)
 
     names = {file.name for file in (studied / "figures").iterdir()}
-    for kind in (kind for study in report.STUDIES for kind in study.FIGURES):
-        assert any(name.startswith(kind) for name in names)
+    for kind in {kind for study in report.STUDIES for kind in study.FIGURES} - FIGURES_OF_TEXTS:
+        assert any(name.startswith(kind) for name in names), kind
     assert "training_motion.gif" in names
     assert {file.name for file in (folder / "figures").iterdir()} == names
     for name in sorted(names):
@@ -156,7 +161,7 @@ def test_the_dictionary_explains_no_column_that_no_table_has(studied):
         own = {(table, column) for table, column in tables if table in dictionary.tables}
         assert set(dictionary.tables) == {table for table, _ in own}
         written = {column for _, column in own} | {f"{table}.{column}" for table, column in own}
-        assert set(dictionary.columns) - written == set()
+        assert set(dictionary.columns) - written <= COLUMNS_OF_TEXTS
     used = {
         d.explain(*place)[0] for place in tables for d in DICTIONARIES if place[0] in d.tables and d.explain(*place)
     }

@@ -145,11 +145,11 @@ def test_loss_and_accuracy_are_those_of_the_snapshots(training, done):
 
 def test_statistics_and_worth_are_those_of_the_last_model(training, done, tmp_path, monkeypatch):
     """By the other studies, which read the checkpoint and know nothing of snapshots."""
-    from analysis import head_importance, head_stats
+    from analysis import head_importance, head_stats, head_tables
 
+    for drawing in (study, head_tables):
+        monkeypatch.setattr(drawing, "draw", lambda *_: None)
     for module in (head_importance, head_stats):
-        for drawing in (study, head_stats):
-            monkeypatch.setattr(drawing, "draw", lambda *_: None)
         module.main(["--checkpoint", str(training), "--out", str(tmp_path), "--device", "cpu"])
     dynamics = done[1]["dynamics"]
     last = dynamics[dynamics["step"] == 31].pivot(index=["layer", "head"], columns="statistic", values="mean")
