@@ -36,9 +36,11 @@ def rows() -> Iterator[Row]:
     what = f"a text of {TOKENS} tokens, {LAYERS} × {HEADS} heads"
     try:
         from transformers import AutoTokenizer, BertConfig, BertModel
+        from transformers.utils import logging
 
         from benchmarks.transformers import minilm
 
+        logging.disable_progress_bar()
         tokenizer = AutoTokenizer.from_pretrained(minilm())
     except ImportError as missing:
         yield Row(what, f"not measured: {missing}")
