@@ -13,6 +13,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from analysis import head_stats
+from benchmarks.transformers import minilm
 from tests.serving import CHROMIUM, CHROMIUM_ARGS, ROOT, serve
 
 HERE = Path(__file__).parent
@@ -75,6 +76,20 @@ def app_table(browser: Browser, address: str) -> Path:
     return shoot(page, "app-table.png", ".set")
 
 
+def app_text(browser: Browser, _: str) -> Path:
+    """MiniLM on a sentence: every head, and what each is worth to the sentence's embedding."""
+    with (
+        tempfile.TemporaryDirectory() as logs,
+        serve(ROOT, Path(logs) / "app.log", "--hf", minilm()) as address,
+    ):
+        page = browser.new_page(viewport={"width": 1280, "height": 1100})
+        page.goto(f"{address}/?__theme=light")
+        page.locator(".attention[data-drawn]").wait_for()
+        page.locator("#sequence textarea, #sequence input").fill("The key that opens the old chest is lost.")
+        page.locator(".attention[data-effects*='old chest']").wait_for(timeout=120_000)
+        return shoot(page, "app-text.png")
+
+
 def report(browser: Browser, _: str) -> Path:
     """The top of the report: what stands out, and every statistic of every head."""
     with tempfile.TemporaryDirectory() as folder:
@@ -95,7 +110,8 @@ def shoot(page: Page, name: str, part: str | None = None) -> Path:
     return HERE / name
 
 
-PICTURES: list[Callable[[Browser, str], Path]] = [app, app_dark, app_phone, app_compare, app_arcs, app_table, report]
+Picture = Callable[[Browser, str], Path]
+PICTURES: list[Picture] = [app, app_dark, app_phone, app_compare, app_arcs, app_table, app_text, report]
 
 
 def main() -> None:
