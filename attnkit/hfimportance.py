@@ -28,6 +28,7 @@ from torch.nn.functional import cross_entropy, normalize
 from transformers import PreTrainedModel
 
 from attnkit.hf import Site
+from attnkit.hfreading import next_tokens
 from attnkit.hfstats import chosen, lengths_of
 from attnkit.importance import EFFECTS, Importance
 from attnkit.moments import Moments, merge
@@ -148,7 +149,7 @@ def reading(task: str, batch: TextBatch, said: Any) -> Reading:
     if task == "embedding":
         return partial(embeddings, batch)
     if task == "language":
-        return partial(next_tokens, batch)
+        return lambda said: next_tokens(batch, said.logits)
     logits = said.logits.cpu().double()
     if batch.labels is None:
         return partial(classes, logits.argmax(dim=1), logits.softmax(dim=1))
@@ -163,16 +164,6 @@ def classes(right: Tensor, target: Tensor, said: Any) -> Float[Tensor, "B 2"]:
     logits = said.logits.cpu().double()
     loss = cross_entropy(logits, target, reduction="none")
     return torch.stack([(logits.argmax(dim=1) == right).double(), loss], dim=1)
-
-
-def next_tokens(batch: TextBatch, said: Any) -> Float[Tensor, "B 2"]:
-    """NaN for a text of one token, which has no next."""
-    logits, following = said.logits[:, :-1], batch.tokens[:, 1:]
-    real = torch.ones_like(following, dtype=torch.bool) if batch.mask is None else batch.mask[:, 1:]
-    loss = cross_entropy(logits.float().transpose(1, 2), following, reduction="none")
-    scores = torch.stack([(logits.argmax(dim=-1) == following).to(loss), loss], dim=-1).cpu().double()
-    real = real.cpu()[..., None]
-    return torch.where(real, scores, 0.0).sum(dim=1) / real.sum(dim=1)
 
 
 def embeddings(batch: TextBatch, said: Any) -> Float[Tensor, "B D"]:

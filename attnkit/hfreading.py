@@ -183,7 +183,7 @@ def answers_of(model: PreTrainedModel, batch: TextBatch, said: Any) -> tuple[Ten
         loss = cross_entropy(logits, labels, ignore_index=NO_LABEL, reduction="none")
         return logits.argmax(dim=-1), labels, loss.masked_fill(labels == NO_LABEL, torch.nan)
     if task_of(model) == "language":
-        return nothing, labels, torch.stack([loss_per_token(*text) for text in texts_of(batch, said.logits)]).cpu()
+        return nothing, labels, next_tokens(batch, said.logits)[:, 1]
     return nothing, labels, no_loss
 
 
@@ -196,6 +196,14 @@ def texts_of(batch: TextBatch, logits: Float[Tensor, "B T V"]) -> list[tuple[Ten
     ]
 
 
-def loss_per_token(tokens: Tensor, logits: Float[Tensor, "T V"]) -> Float[Tensor, ""]:
-    """In float64; NaN where there is no token after the first."""
-    return cross_entropy(logits[:-1].float(), tokens[1:], reduction="none").double().mean()
+def next_tokens(batch: TextBatch, logits: Float[Tensor, "B T V"]) -> Float[Tensor, "B 2"]:
+    """The share of each text's tokens that is foretold, and the loss per token in nats, in float64 on the CPU.
+
+    NaN for a text of one token, which has no next.
+    """
+    found = []
+    for tokens, of_text in texts_of(batch, logits):
+        loss = cross_entropy(of_text[:-1].float(), tokens[1:], reduction="none")
+        right = of_text[:-1].argmax(dim=-1) == tokens[1:]
+        found.append(torch.stack([right.double().mean(), loss.double().mean()]))
+    return torch.stack(found).cpu()

