@@ -15,7 +15,7 @@ What a model can lose is what it is for:
 Losses are in nats. Every text counts once, whatever its length.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import product
@@ -29,7 +29,7 @@ from transformers import PreTrainedModel
 
 from attnkit.hf import Site
 from attnkit.hfreading import next_tokens
-from attnkit.hfstats import chosen, lengths_of
+from attnkit.hfstats import alike, lengths_of
 from attnkit.importance import EFFECTS, Importance
 from attnkit.moments import Moments, merge
 from attnkit.pretrained import classes_of, task_of
@@ -63,8 +63,8 @@ def measure_importance(
 ) -> tuple[Importance, Similarities | None]:
     """What each head is worth over all texts of `batches`, by each of `methods`; of embeddings the similarities, too.
 
-    At most `size` texts of one batch run side by side, those of like length together; how the texts are cut into
-    batches changes nothing. `whole` of the result is of the model as it is: right (1 or 0, or the share of tokens) and
+    The texts of one batch run side by side as `hfstats.alike` puts them together; how the texts are cut into batches
+    changes nothing. `whole` of the result is of the model as it is: right (1 or 0, or the share of tokens) and
     loss, or the cosine of the pairs. The gradient is that of the loss: it needs labels or a language model, and is
     left out without. `tick` is told of so many texts each time they have run with one head replaced.
 
@@ -91,16 +91,17 @@ def measure_importance(
     sums = Sums({"classification": of_answers, "language": OF_TOKENS, "embedding": OF_EMBEDDINGS}[task])
     with_loss = "loss_increase" in sums.effects
     for batch in batches():
-        order = lengths_of(batch).argsort(stable=True)
+        order: list[int] = []
         found: dict[str, list[Tensor]] = {}
-        for part in of_like_length(batch, order, size):
+        for rows, part in alike(batch, size):
+            order += rows
             trial = Trial(layers, part.each(lambda t: t.to(model.device)))
             found.setdefault("", []).append(trial.plain)
             for method in new:
                 found.setdefault(method, []).append(trial.without_each(new[method], tick))
             if "gradient" in methods and with_loss:
                 found.setdefault("gradient", []).append(trial.slopes())
-        in_order = {method: torch.cat(parts)[order.argsort()] for method, parts in found.items()}
+        in_order = {method: torch.cat(parts)[torch.tensor(order).argsort()] for method, parts in found.items()}
         sums.add(in_order.pop(""), in_order)
     return sums.importance(layers), sums.similarities()
 
@@ -176,11 +177,6 @@ def embeddings(batch: TextBatch, said: Any) -> Float[Tensor, "B D"]:
 # ---------------------------------------------------------------- the texts
 
 
-def of_like_length(batch: TextBatch, order: Tensor, size: int) -> Iterator[TextBatch]:
-    """The texts in this order, `size` at a time, without needless padding."""
-    return (chosen(batch, rows.tolist()) for rows in order.split(size))
-
-
 @torch.no_grad()
 def mean_outputs(layers: Layers, batches: TextBatches, size: int) -> Float[Tensor, "L H e"]:
     """The mean output of every head over all real tokens, float64 on the CPU."""
@@ -194,7 +190,7 @@ def mean_outputs(layers: Layers, batches: TextBatches, size: int) -> Float[Tenso
         return output
 
     for batch in batches():
-        for part in of_like_length(batch, lengths_of(batch).argsort(stable=True), size):
+        for _, part in alike(batch, size):
             count += int(lengths_of(part).sum())
             part = part.each(lambda t: t.to(layers.model.device))
             run(layers.model, part, partial(keep, part.mask))

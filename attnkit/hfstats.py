@@ -68,7 +68,7 @@ def collect(
         if has_two_parts(model) and batch.decoder is None:
             name = type(model).__name__
             raise ValueError(f"batches: {name} has an encoder and a decoder, and there is no text for the decoder")
-        for some in alike(batch, size):
+        for _, some in alike(batch, size):
             on_device = some.each(lambda t: t.to(model.device))
             measures = measures or applicable_to(model, on_device, vocab)
             read = read_batch(model, on_device, measures)
@@ -81,8 +81,9 @@ def collect(
     return Collected(measures, found)
 
 
-def alike(batch: TextBatch, size: int) -> Iterator[TextBatch]:
-    """The texts of a batch, some at a time, those of like length together and without needless padding.
+def alike(batch: TextBatch, size: int) -> Iterator[tuple[list[int], TextBatch]]:
+    """The texts of a batch, some at a time, those of like length together and without needless padding; with their
+    numbers in the batch.
 
     These are at most `size`, and fewer where they are long: not more tokens than `size` short texts have.
     """
@@ -90,10 +91,10 @@ def alike(batch: TextBatch, size: int) -> Iterator[TextBatch]:
     some: list[int] = []
     for row in lengths.argsort(stable=True).tolist():
         if some and (len(some) == size or (len(some) + 1) * int(lengths[row]) > size * LONGEST_WHOLE):
-            yield chosen(batch, some)
+            yield some, chosen(batch, some)
             some = []
         some.append(row)
-    yield chosen(batch, some)
+    yield some, chosen(batch, some)
 
 
 def lengths_of(batch: TextBatch) -> Int[Tensor, "B"]:

@@ -228,8 +228,9 @@ def test_how_texts_are_cut_into_batches_changes_nothing(name):
 def test_texts_of_like_length_run_together_and_long_ones_run_alone():
     batch = texts((700, 3, 5, 600, 4))
 
-    parts = list(hfstats.alike(batch, 2))
+    rows, parts = zip(*hfstats.alike(batch, 2), strict=True)
 
+    assert rows == ([1, 4], [2], [3], [0])
     assert [part.tokens.shape for part in parts] == [(2, 4), (1, 5), (1, 600), (1, 700)]
     assert torch.equal(parts[1].tokens[0], batch.tokens[2, :5])
     assert [part.mask is None for part in parts] == [False, True, True, True]
