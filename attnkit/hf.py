@@ -273,7 +273,7 @@ def _separate(mask: Any, R: int, T: int) -> tuple[Any, Tensor | None]:
 def _is_causal(mask: Any) -> bool:
     """Does no query see a later key? Of a mask that is made in blocks, a few rows tell."""
     if isinstance(mask, LazyMask):
-        rows = [slice(r, r + 1) for r in range(0, mask.length - 1, mask.length // 4)]
+        rows = [slice(r, r + 1) for r in range(0, mask.length - 1, max(mask.length // 4, 1))]
     else:
         rows = [slice(0, mask.shape[2])]
     for some in rows:

@@ -16,9 +16,10 @@ Losses are in nats. Every text counts once, whatever its length.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from itertools import product
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -33,13 +34,16 @@ from attnkit.hfstats import alike, lengths_of
 from attnkit.importance import EFFECTS, Importance
 from attnkit.moments import Moments, merge
 from attnkit.pretrained import classes_of, task_of
-from attnkit.replay import Layers, Replay, run
+from attnkit.replay import Layers, Replay, copies, run
 from attnkit.text import TextBatch
+from attnkit.workers import cut, side_by_side
 
 METHODS = ("zero", "mean", "gradient")  # mean: the head's mean output over all real tokens of the texts
 WITHOUT_LABELS = ("answers_changed", "divergence")
 OF_TOKENS = ("accuracy_drop", "loss_increase")
 OF_EMBEDDINGS = ("embedding_change", "similarity_change")
+TOKENS = 2048  # that run side by side, of some texts and of some heads replaced
+WASTE = 0.05  # share of these that may be padding
 RANKED = 1 << 14  # pairs of texts whose similarities are kept, to rank them: the first ones
 
 TextBatches = Callable[[], Iterable[TextBatch]]  # each call goes through the same texts in the same order
@@ -90,18 +94,25 @@ def measure_importance(
     of_answers = EFFECTS if labelled else WITHOUT_LABELS
     sums = Sums({"classification": of_answers, "language": OF_TOKENS, "embedding": OF_EMBEDDINGS}[task])
     with_loss = "loss_increase" in sums.effects
-    for batch in batches():
+
+    def work(own: PreTrainedModel, item: tuple[int, list[int], TextBatch]) -> tuple[int, list[int], dict[str, Tensor]]:
+        number, rows, some = item
+        trial = Trial(replace(layers, model=own), some.each(lambda t: t.to(own.device)))
+        found = {"": trial.plain} | {method: trial.without_each(of_head) for method, of_head in new.items()}
+        if "gradient" in methods and with_loss:
+            found["gradient"] = trial.slopes()
+        return number, rows, found
+
+    items = ((k, *some) for k, batch in enumerate(batches()) for some in alike(batch, size, TOKENS, WASTE))
+    for _, parts in groupby(side_by_side(model, work, items), key=itemgetter(0)):
         order: list[int] = []
-        found: dict[str, list[Tensor]] = {}
-        for rows, part in alike(batch, size):
+        of_parts: list[dict[str, Tensor]] = []
+        for _, rows, found in parts:
             order += rows
-            trial = Trial(layers, part.each(lambda t: t.to(model.device)))
-            found.setdefault("", []).append(trial.plain)
-            for method in new:
-                found.setdefault(method, []).append(trial.without_each(new[method], tick))
-            if "gradient" in methods and with_loss:
-                found.setdefault("gradient", []).append(trial.slopes())
-        in_order = {method: torch.cat(parts)[torch.tensor(order).argsort()] for method, parts in found.items()}
+            of_parts.append(found)
+            tick(len(rows) * layers.layers * layers.heads * len(new))
+        back = torch.tensor(order).argsort()
+        in_order = {method: torch.cat([found[method] for found in of_parts])[back] for method in of_parts[0]}
         sums.add(in_order.pop(""), in_order)
     return sums.importance(layers), sums.similarities()
 
@@ -117,16 +128,15 @@ class Trial:
         self.reading = reading(task_of(layers.model), batch, self.replay.said)
         self.plain = self.reading(self.replay.said)
 
-    def without_each(
-        self, new: Callable[[int, int], Tensor | float], tick: Callable[[int], object]
-    ) -> Float[Tensor, "B L H A"]:
+    def without_each(self, new: Callable[[int, int], Tensor | float]) -> Float[Tensor, "B L H A"]:
         """The answers with each head's output replaced in turn."""
-        L, H = self.replay.layers.layers, self.replay.layers.heads
+        L, H, texts = self.replay.layers.layers, self.replay.layers.heads, self.replay.batch
+        together = max(TOKENS // texts.tokens.numel(), 1)
         answers = []
-        for layer, head in product(range(L), range(H)):
-            answers.append(self.reading(self.replay.without(layer, head, new(layer, head))))
-            tick(len(self.plain))
-        return torch.stack(answers, dim=1).unflatten(1, (L, H))
+        for layer in range(L):
+            for some in cut([{(layer, head): new(layer, head)} for head in range(H)], together):
+                answers.append(self.reading(self.replay.without(some)))
+        return torch.cat(answers).unflatten(0, (L, H, len(texts))).movedim(2, 0)
 
     @torch.enable_grad()
     def slopes(self) -> Float[Tensor, "B L H"]:
@@ -142,15 +152,18 @@ class Trial:
         return slopes.masked_fill(loss[:, 1].detach().isnan()[:, None, None], torch.nan)
 
 
-Reading = Callable[[Any], Float[Tensor, "B A"]]  # what the model says -> the answers, in float64 on the CPU
+Reading = Callable[[Any], Float[Tensor, "N A"]]  # what the model says -> the answers, in float64 on the CPU
 
 
 def reading(task: str, batch: TextBatch, said: Any) -> Reading:
-    """How answers are read off what the model says of these texts; `said`: what it says as it is."""
+    """How answers are read off what the model says of these texts, or of them several times side by side.
+
+    `said`: what it says of them as it is.
+    """
     if task == "embedding":
         return partial(embeddings, batch)
     if task == "language":
-        return lambda said: next_tokens(batch, said.logits)
+        return lambda said: next_tokens(repeated(batch, said.logits), said.logits)
     logits = said.logits.cpu().double()
     if batch.labels is None:
         return partial(classes, logits.argmax(dim=1), logits.softmax(dim=1))
@@ -160,17 +173,25 @@ def reading(task: str, batch: TextBatch, said: Any) -> Reading:
     return partial(classes, labels, labels)
 
 
-def classes(right: Tensor, target: Tensor, said: Any) -> Float[Tensor, "B 2"]:
+def repeated(batch: TextBatch, said: Float[Tensor, "N *_"]) -> TextBatch:
+    """The texts as often as the model has read them."""
+    n = len(said) // len(batch)
+    return batch if n == 1 else batch.each(partial(copies, texts=len(batch), n=n))
+
+
+def classes(right: Tensor, target: Tensor, said: Any) -> Float[Tensor, "N 2"]:
     """`target`: classes (B,), or how probable each is (B, C)."""
     logits = said.logits.cpu().double()
+    right, target = (copies(t, len(t), len(logits) // len(t)) for t in (right, target))
     loss = cross_entropy(logits, target, reduction="none")
     return torch.stack([(logits.argmax(dim=1) == right).double(), loss], dim=1)
 
 
-def embeddings(batch: TextBatch, said: Any) -> Float[Tensor, "B D"]:
+def embeddings(batch: TextBatch, said: Any) -> Float[Tensor, "N D"]:
     states = said[0].float()
-    if batch.mask is not None:
-        states = states.masked_fill(~batch.mask[..., None], 0.0)
+    mask = repeated(batch, states).mask
+    if mask is not None:
+        states = states.masked_fill(~mask[..., None], 0.0)
     return normalize(states.sum(dim=1).cpu().double(), dim=1)
 
 
@@ -190,7 +211,7 @@ def mean_outputs(layers: Layers, batches: TextBatches, size: int) -> Float[Tenso
         return output
 
     for batch in batches():
-        for _, part in alike(batch, size):
+        for _, part in alike(batch, size, TOKENS, WASTE):
             count += int(lengths_of(part).sum())
             part = part.each(lambda t: t.to(layers.model.device))
             run(layers.model, part, partial(keep, part.mask))

@@ -68,7 +68,7 @@ def collect(
         if has_two_parts(model) and batch.decoder is None:
             name = type(model).__name__
             raise ValueError(f"batches: {name} has an encoder and a decoder, and there is no text for the decoder")
-        for _, some in alike(batch, size):
+        for _, some in alike(batch, size, size * LONGEST_WHOLE):
             on_device = some.each(lambda t: t.to(model.device))
             measures = measures or applicable_to(model, on_device, vocab)
             read = read_batch(model, on_device, measures)
@@ -81,18 +81,21 @@ def collect(
     return Collected(measures, found)
 
 
-def alike(batch: TextBatch, size: int) -> Iterator[tuple[list[int], TextBatch]]:
-    """The texts of a batch, some at a time, those of like length together and without needless padding; with their
-    numbers in the batch.
+def alike(batch: TextBatch, size: int, tokens: int, waste: float = 1) -> Iterator[tuple[list[int], TextBatch]]:
+    """The texts of a batch, some at a time, those of like length together; with their numbers in the batch.
 
-    These are at most `size`, and fewer where they are long: not more tokens than `size` short texts have.
+    These are at most `size` texts, of not more than so many `tokens` unless one text alone is longer, of which at most
+    the share `waste` is padding.
     """
     lengths = lengths_of(batch) if batch.decoder is None else lengths_of(batch) + lengths_of(batch.decoder)
     some: list[int] = []
+    real = 0
     for row in lengths.argsort(stable=True).tolist():
-        if some and (len(some) == size or (len(some) + 1) * int(lengths[row]) > size * LONGEST_WHOLE):
+        longest, n = int(lengths[row]), len(some) + 1
+        real += longest
+        if some and (n > size or n * longest > tokens or n * longest - real > waste * n * longest):
             yield some, chosen(batch, some)
-            some = []
+            some, real = [], longest
         some.append(row)
     yield some, chosen(batch, some)
 

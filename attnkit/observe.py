@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from attnkit.model import MultiHeadAttention, TinyTransformer
+
+Model = TypeVar("Model", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def observe(model: TinyTransformer, on_call: Callable[[AttentionCall], None]) ->
             hook.remove()
 
 
-def private(model: TinyTransformer) -> TinyTransformer:
+def private(model: Model) -> Model:
     """The same weights in modules of one's own: hooks on these are nobody else's."""
     tensors = chain(model.parameters(), model.buffers())
     return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})

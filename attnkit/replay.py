@@ -1,20 +1,22 @@
-"""A transformers model run again with other outputs of its heads, from the layer on where they differ.
+"""A transformers model run again with other outputs of its heads, from the first output on that is another.
 
-Below that layer nothing changes: the blocks there give out what they gave before, without running.
+Up to there nothing changes: what runs before gives out what it gave, without running.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
+from functools import partial
+from itertools import count, islice
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
-from attnkit.ablation import replaced
-from attnkit.hf import Site, intervene
+from attnkit.ablation import Head, replaced
+from attnkit.hf import Site, attending, fused, intervene
 from attnkit.pretrained import has_two_parts, inputs_of
 from attnkit.text import TextBatch
 
@@ -28,7 +30,11 @@ class Layers:
     model: PreTrainedModel
     layers: int
     heads: int  # of each layer
-    blocks: Sequence[nn.Module]  # one a layer, run one after the other; none where the model is built in another way
+    names: Sequence[str]  # of its blocks, one a layer, run one after the other; none where it is built in another way
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        return [self.model.get_submodule(name) for name in self.names]
 
     @classmethod
     @torch.no_grad()
@@ -52,9 +58,10 @@ class Layers:
         heads = {site.query.shape[1] for site in sites}
         if [site.layer for site in sites] != list(range(len(sites))) or len(heads) > 1:
             raise ValueError(f"model: {type(model).__name__} does not have as many heads of attention in every layer")
-        stacks = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == len(sites)]
-        blocks = next((list(stack) for stack in stacks if is_sequence(model, two, stack)), [])
-        return cls(model, len(sites), heads.pop(), blocks)
+        lists = {name: m for name, m in model.named_modules() if isinstance(m, nn.ModuleList) and len(m) == len(sites)}
+        blocks = next((name for name, stack in lists.items() if is_sequence(model, two, stack)), None)
+        names = [] if blocks is None else [f"{blocks}.{k}" for k in range(len(sites))]
+        return cls(model, len(sites), heads.pop(), names)
 
 
 def run(model: PreTrainedModel, batch: TextBatch, change: Change) -> Any:
@@ -84,41 +91,93 @@ def is_sequence(model: PreTrainedModel, batch: TextBatch, stack: nn.ModuleList) 
 
 
 @contextmanager
-def recorded(blocks: Sequence[nn.Module], outputs: list[Any]) -> Iterator[None]:
-    """Let the first blocks give out `outputs`, which they gave before, without running."""
-    before = [block.__dict__.get("forward") for block in blocks]
+def recorded(outputs: Mapping[nn.Module, Any], again: Callable[[Any], Any]) -> Iterator[None]:
+    """Let each of these modules give out `again` what it gave before, without running, when it is called first."""
+    own = {module: module.__dict__.get("forward") for module in outputs}
+
+    def instead(module: nn.Module, *_: Any, **__: Any) -> Any:
+        as_before(module)
+        return again(outputs[module])
+
+    def as_before(module: nn.Module) -> None:
+        module.__dict__.pop("forward", None)
+        if own[module] is not None:
+            module.__dict__["forward"] = own[module]
+
     try:
-        for block, output in zip(blocks, outputs, strict=False):
-            block.__dict__["forward"] = lambda *_, output=output, **__: output
+        for module in outputs:
+            module.__dict__["forward"] = partial(instead, module)
         yield
     finally:
-        for block, own in zip(blocks, before, strict=True):
-            block.__dict__.pop("forward", None)
-            if own is not None:
-                block.__dict__["forward"] = own
+        for module in outputs:
+            as_before(module)
+
+
+def copies(given: Any, texts: int, n: int) -> Any:
+    """What a module gave out of so many texts, as if they had stood side by side n times."""
+    if isinstance(given, Tensor) and given.ndim and len(given) == texts and n > 1:
+        return given.repeat(n, *[1] * (given.ndim - 1))
+    return type(given)(copies(part, texts, n) for part in given) if isinstance(given, (tuple, list)) else given
 
 
 class Replay:
-    """A batch, on the model's device, that has run once as it is and can run again with another output of a head."""
+    """A batch, on the model's device, that has run once as it is and can run again with other outputs of its heads.
+
+    Up to the first output that is another nothing runs again: neither the blocks below nor what leads to the queries,
+    keys and values in that block.
+    """
 
     def __init__(self, layers: Layers, batch: TextBatch):
         self.layers, self.batch = layers, batch
-        self.outputs: list[Any] = []  # of each block
-        hooks = [block.register_forward_hook(lambda *given: self.outputs.append(given[-1])) for block in layers.blocks]
+        self.heads: list[Tensor] = []  # the heads' outputs (B, H, T, e) of each layer
+        self.blocks: dict[nn.Module, Any] = {}  # what each block gave out, in their order
+        self.on_the_way: list[dict[nn.Module, Tensor]] = []  # what linear maps gave out in each block before attention
+        passed: dict[nn.Module, Tensor] = {}
+
+        def enter(block: nn.Module, _: Any) -> None:
+            passed.clear()
+
+        def leave(block: nn.Module, _: Any, output: Any) -> None:
+            self.blocks[block] = output
+
+        def pass_by(linear: nn.Module, _: Any, output: Tensor) -> None:
+            passed.setdefault(linear, output)
+
+        def attend(site: Site, output: Tensor) -> Tensor:
+            self.heads.append(output)
+            self.on_the_way.append(dict(passed))
+            return output
+
+        hooks = []
+        for block in layers.blocks:
+            hooks += [block.register_forward_pre_hook(enter), block.register_forward_hook(leave)]
+            linear = (module for module in block.modules() if isinstance(module, (nn.Linear, Conv1D)))
+            hooks += [module.register_forward_hook(pass_by) for module in linear]
         try:
             with torch.no_grad():
-                self.said = run(layers.model, batch, lambda site, output: output)
+                self.said = run(layers.model, batch, attend)
         finally:
             for hook in hooks:
                 hook.remove()
 
     @torch.no_grad()
-    def without(self, layer: int, head: int, new: Tensor | float) -> Any:
-        """What the model says with `new`, which broadcasts to (B, T, e), in the place of the head's output."""
-        calls = count(layer if self.layers.blocks else 0)  # the first attention that runs is that of the layer
+    def without(self, trials: Sequence[Mapping[Head, Tensor | float]]) -> Any:
+        """What the model says with other outputs of some heads, as if the texts stood side by side once for each trial.
 
-        def change(site: Site, output: Tensor) -> Tensor:
-            return replaced(output, {head: new}) if next(calls) == layer else output
+        A replacement is a number, or broadcasts to the head's output (B, T, e).
+        """
+        n, first = len(trials), min(layer for trial in trials for layer, _ in trial)
+        calls = count(first if self.blocks else 0)  # the first attention that runs is that of the layer
 
-        with recorded(self.layers.blocks, self.outputs[:layer]):
-            return run(self.layers.model, self.batch, change)
+        def attend(site: Site) -> Tensor:
+            layer = next(calls)
+            new = [{head: output for (at, head), output in trial.items() if at == layer} for trial in trials]
+            if layer != first and not any(new):
+                return fused(site)
+            parts = [self.heads[layer]] * n if layer == first else list(fused(site).chunk(n))
+            return torch.cat([replaced(part, heads) for part, heads in zip(parts, new, strict=True)])
+
+        again = partial(copies, texts=len(self.batch), n=n)
+        known = dict(islice(self.blocks.items(), first))
+        with attending(self.layers.model, attend), recorded(known | self.on_the_way[first], again):
+            return self.layers.model(**inputs_of(self.layers.model, self.batch.each(again)))

@@ -8,16 +8,13 @@ from typing import TypeVar
 
 import torch
 
-from attnkit.model import TinyTransformer
-from attnkit.observe import private
+from attnkit.observe import Model, private
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def side_by_side(
-    model: TinyTransformer, work: Callable[[TinyTransformer, Item], Result], items: Iterable[Item]
-) -> Iterator[Result]:
+def side_by_side(model: Model, work: Callable[[Model, Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """work(model, item) of every item, in order; on a CPU of as many side by side as torch has threads.
 
     Meanwhile torch's operations take one thread each: a small model's are too short to be shared among threads.

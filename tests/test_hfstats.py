@@ -226,14 +226,14 @@ def test_how_texts_are_cut_into_batches_changes_nothing(name):
 
 
 def test_texts_of_like_length_run_together_and_long_ones_run_alone():
-    batch = texts((700, 3, 5, 600, 4))
+    batch = texts((700, 3, 40, 600, 3, 39, 3))
 
-    rows, parts = zip(*hfstats.alike(batch, 2), strict=True)
+    rows, parts = zip(*hfstats.alike(batch, 2, tokens=1024, waste=0.05), strict=True)
 
-    assert rows == ([1, 4], [2], [3], [0])
-    assert [part.tokens.shape for part in parts] == [(2, 4), (1, 5), (1, 600), (1, 700)]
-    assert torch.equal(parts[1].tokens[0], batch.tokens[2, :5])
-    assert [part.mask is None for part in parts] == [False, True, True, True]
+    assert rows == ([1, 4], [6], [5, 2], [3], [0])  # at most two; of 80 tokens one is padding; 1,200 are too many
+    assert [part.tokens.shape for part in parts] == [(2, 3), (1, 3), (2, 40), (1, 600), (1, 700)]
+    assert torch.equal(parts[2].tokens[0, :39], batch.tokens[5, :39])
+    assert [part.mask is None for part in parts] == [True, True, False, True, True]
 
 
 def test_the_encoder_of_a_model_of_two_parts_is_a_model():
