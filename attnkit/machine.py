@@ -11,9 +11,11 @@ from typing import Any
 from numba import njit
 
 
-def compiled(loops: Callable[..., Any], *, inline: bool = False, no_nan: bool = False) -> Callable[..., Any]:
+def compiled(
+    loops: Callable[..., Any], *, inline: bool = False, no_nan: bool = False, as_written: bool = False
+) -> Callable[..., Any]:
     # Sums may be taken in another order, which vector instructions need; NaN and infinity stay what they are.
-    flags = {"reassoc", "contract", "nsz"} | ({"nnan"} if no_nan else set())
+    flags = {"contract", "nsz"} | ({"nnan"} if no_nan else set()) | (set() if as_written else {"reassoc"})
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": flags, "forceinline": inline}
     loops = inspect.unwrap(loops)  # the tests wrap every function, to check shapes
     try:

@@ -70,7 +70,7 @@ class Block:
     @cached_property
     def n(self) -> Float[Tensor, "b R"]:
         """n_i, the number of keys that each query may see (1 for a padded query, which is never counted)."""
-        return self.allowed.sum(dim=-1).clamp(min=1).double()
+        return self.allowed.sum(dim=-1, dtype=torch.int32).clamp(min=1).double()
 
     @cached_property
     def same(self) -> Bool[Tensor, "B R T"]:

@@ -6,12 +6,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from attnkit.fused import arrays, loops
 from attnkit.hf import Site
 from attnkit.rows import Block
 
 POINTS = ("self_weight", "previous_weight", "next_weight", "first_weight", "last_weight")
-PAIRS = ("duplicate_weight", "induction_weight")
-PLACES = {*POINTS, *PAIRS, "offset", "distance", "selectivity"}  # statistics of where a key stands, seen from the query
+# Statistics of where a key stands, seen from the query.
+PLACES = {*POINTS, "duplicate_weight", "induction_weight", "offset", "distance", "selectivity"}
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,35 @@ class Scene:
 
 
 @dataclass(frozen=True)
+class Places:
+    """Where the tokens of one sequence stand. Across sequences no key has a place that is seen from a query."""
+
+    queries: Float[Tensor, "R"]  # their positions
+    keys: Float[Tensor, "T"]
+    special: Float[Tensor, "T"]  # 1 where a key is special
+    order: Int[Tensor, "T"]  # all keys, copies of one token in a row
+    since: Int[Tensor, "R"]  # the earlier copies of a query's token are order[since : until]
+    until: Int[Tensor, "R"]
+
+    @classmethod
+    def of(cls, scene: "Scene", b: int) -> "Places":
+        """The places of one of the scene's sequences."""
+        side = scene.keys[b : b + 1]
+        tokens, special = side.tokens[0], torch.zeros(side.tokens.shape[1])
+        if side.special is not None:
+            special = side.special[0].float()
+        if scene.cross:
+            nowhere = torch.zeros(scene.queries.tokens.shape[1])
+            return cls(nowhere, torch.zeros_like(special), special, tokens.argsort(), *[nowhere.long()] * 2)
+        ids = tokens if side.mask is None else torch.where(side.mask[0], tokens, -1)  # padding is a copy of no token
+        alike, order = ids.sort(stable=True)
+        until = torch.empty_like(order)
+        until[order] = torch.arange(len(ids))
+        place = Block.of(side.tokens, side.mask, rows=slice(0, 1)).position[0].float()
+        return cls(place, place, special, order, torch.searchsorted(alike, ids), until)
+
+
+@dataclass(frozen=True)
 class Span:
     """A block of rows of one sequence and the stretch of S keys that they see: what is the same for all heads."""
 
@@ -70,58 +100,55 @@ class Span:
     keys: slice
     hidden: slice | None  # the stretch of these keys, counted from the first, in which some are hidden from some rows
     visible: Bool[Tensor, "R _"] | None  # in that stretch
-    before: int  # how many of these keys stand before the block's first row
-    behind: Float[Tensor, "R _"]  # 2 max(i − j, 0) for the keys from there on, as many as there are rows
-    points: Int[Tensor, "5 R"]  # where in e the `POINTS` of each row stand
-    found: Float[Tensor, "5 R"]  # 1 where there is such a key, else 0
-    pairs: Int[Tensor, "n"]  # where in e the copies and what followed them stand
-    pair_counts: Int[Tensor, "_"]  # how many of each row: first of copies (R), then of what followed them (R)
+    points: Int[Tensor, "5 R"]  # which of these keys are the `POINTS` of each row; −1 where there is none
 
     @classmethod
     def of(cls, block: Block, rows: slice, *, cross: bool) -> "Span":
         allowed = block.allowed[0]
-        seen = allowed.any(dim=0).nonzero()[:, 0]
+        seen = any_row(allowed).nonzero()[:, 0]
         keys = slice(int(seen[0]), int(seen[-1]) + 1)
         allowed = allowed[:, keys]
         R, S = allowed.shape
-        partly = (~allowed.all(dim=0)).nonzero()[:, 0]
+        partly = any_row(~allowed).nonzero()[:, 0]
         hidden = slice(int(partly[0]), int(partly[-1]) + 1) if len(partly) else None
         visible = None if hidden is None else allowed[:, hidden]
         if cross:
-            none = partly.new_zeros(0)
-            nowhere, nobody = partly.new_zeros(len(POINTS), R), partly.new_zeros(len(PAIRS) * R)
-            behind = torch.zeros(R, 0, device=none.device)
-            return cls(block, rows, keys, hidden, visible, 0, behind, nowhere, nowhere.float(), none, nobody)
-        before = min(max(rows.start - keys.start, 0), S)
-        i, j, ids = block.i[0], block.position[0, keys], block.tokens[0]
-        behind = 2 * (i - j[None, before : before + R]).clamp(min=0).float()
-        number = torch.arange(R, device=ids.device)
-        own = number + rows.start - keys.start
+            return cls(block, rows, keys, hidden, visible, partly.new_full((len(POINTS), R), -1))
+        own = torch.arange(rows.start - keys.start, rows.stop - keys.start, device=allowed.device)
         first = (block.position[0] == 0).nonzero()[-1] - keys.start  # padding on the left is at 0 as well
         last = (block.position[0] == block.last[0, 0]).nonzero()[0] - keys.start  # and on the right at the last
         column = torch.stack([own, own - 1, own + 1, first.expand(R), last.expand(R)])
-        found = (column >= 0) & (column < S)
-        points = (column + number * S).where(found, 0)
-        reach = before + R  # keys behind the block's last row follow all of its queries
-        earlier = allowed[:, :reach] & (j[:reach] < i)
-        same = ids[rows, None] == ids[None, keys][:, :reach]
-        after = (ids[rows, None] == ids.roll(1)[None, keys][:, :reach]) & (j[:reach] >= 1)
-        which, row, column_of = torch.stack([earlier & same, earlier & after]).nonzero(as_tuple=True)
-        pairs, counts = row * S + column_of, torch.bincount(which * R + row, minlength=len(PAIRS) * R)
-        return cls(block, rows, keys, hidden, visible, before, behind, points, found.float(), pairs, counts)
+        return cls(block, rows, keys, hidden, visible, column.where((column >= 0) & (column < S), -1))
 
     @property
-    def i(self) -> Int[Tensor, "R"]:
-        return self.block.i[0, :, 0]
+    def shape(self) -> tuple[int, int]:
+        """How many rows, and how many keys."""
+        return len(self.block.real[0]), self.keys.stop - self.keys.start
 
-    def defined(self) -> dict[str, Bool[Tensor, "R"]]:
-        """The rows on which the linear statistics are defined."""
-        real, i, last = self.block.real[0], self.i, self.block.last[0]
-        where = dict.fromkeys(("offset", "distance", "self_weight"), real)
+    def hide(self, scores: Float[Tensor, "R S"]) -> Float[Tensor, "R S"]:
+        """Give the hidden keys the lowest finite score, in place: 0 · −∞ is no number."""
+        if self.hidden is not None:
+            assert self.visible is not None
+            scores[:, self.hidden].masked_fill_(~self.visible, torch.finfo(scores.dtype).min)
+        return scores
+
+    def defined(self, places: Places) -> dict[str, Bool[Tensor, "R"]]:
+        """The rows on which the statistics are defined that there is machine code for, on a CPU."""
+        real, n = self.block.real[0], self.block.n[0]
+        i, last = self.block.position[0, self.rows], self.block.last[0]
+        where = dict.fromkeys(("entropy", "max_weight", "effective_keys", "offset", "distance", "self_weight"), real)
+        where |= {"entropy_normalized": real & (n >= 2)}
         where |= dict.fromkeys(("previous_weight", "first_weight"), real & (i >= 1))
         where |= dict.fromkeys(("next_weight", "last_weight"), real & (i < last))
-        some = self.pair_counts.unflatten(0, (len(PAIRS), -1)) > 0
-        where |= {name: real & rows for name, rows in zip(PAIRS, some, strict=True)}
+        copies = torch.empty(2, len(real), dtype=torch.bool)
+        earlier = places.order, places.since[self.rows], places.until[self.rows]
+        loops("longrows").copies_seen(*arrays(self.block.allowed[0], self.rows.start, *earlier, copies))
+        where |= {"duplicate_weight": real & copies[0], "induction_weight": real & copies[1]}
         if self.block.special is not None and self.block.special_query is not None:
             where["special_weight"] = real & ~self.block.special_query[0] & self.block.special[0].any()
         return where
+
+
+def any_row(of: Bool[Tensor, "R T"]) -> Bool[Tensor, "T"]:
+    """Is it True in any row? Twenty times as fast as torch.any."""
+    return of.view(torch.uint8).amax(dim=0).bool()

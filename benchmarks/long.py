@@ -12,10 +12,11 @@ from statistics import median
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from attnkit.blocks import BlockReader, Scene, Side
+from attnkit.blocks import BlockReader
 from attnkit.hf import Site, whole
 from attnkit.measures import applicable, row_values
 from attnkit.rows import Rows
+from attnkit.spans import Scene, Side
 from benchmarks import Row
 
 HEADS, WIDTH, LENGTH, LONGEST = 12, 64, 4096, 32768

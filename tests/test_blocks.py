@@ -12,7 +12,7 @@ pytest.importorskip("transformers", reason="transformers is not installed: pip i
 
 from attnkit.blocks import BlockReader
 from attnkit.hf import Site, whole
-from attnkit.measures import applicable, row_values, uniform_values
+from attnkit.measures import MEASURES, applicable, row_values, uniform_values
 from attnkit.rows import Rows
 from attnkit.spans import PLACES, Scene, Side
 
@@ -105,8 +105,9 @@ def assert_same(reader, site, measures, scene):
     padding=st.booleans(),
     bias=st.booleans(),
     softcap=st.sampled_from([None, 1.5]),
+    fused=st.booleans(),
 )
-def test_blocks_read_what_the_plain_formulas_read_on_whole_maps(seed, kind, rows, vocab, padding, bias, softcap):
+def test_blocks_read_what_the_plain_formulas_read_on_whole_maps(seed, kind, rows, vocab, padding, bias, softcap, fused):
     g = torch.Generator().manual_seed(seed)
     batch = texts(g, 3, 11, vocab, padding)
     causal = kind.startswith("causal")
@@ -114,19 +115,19 @@ def test_blocks_read_what_the_plain_formulas_read_on_whole_maps(seed, kind, rows
     measures = applicable(BITS if vocab == 2 else WORDS, causal=causal, special=True)
     scene = Scene(batch, batch)
 
-    assert_same(BlockReader(measures, scene, rows=rows), site, measures, scene)
+    assert_same(BlockReader(measures, scene, rows=rows, fused=fused), site, measures, scene)
 
 
 @settings(deadline=None, max_examples=20)
-@given(seed=st.integers(0, 10**6), padding=st.booleans(), rows=st.sampled_from([1, 3, 128]))
-def test_attention_on_another_sequence_is_read_without_places(seed, padding, rows):
+@given(seed=st.integers(0, 10**6), padding=st.booleans(), rows=st.sampled_from([1, 3, 128]), fused=st.booleans())
+def test_attention_on_another_sequence_is_read_without_places(seed, padding, rows, fused):
     g = torch.Generator().manual_seed(seed)
     queries, keys = texts(g, 3, 5, 97, padding), texts(g, 3, 11, 97, padding)
     site = site_of(g, 3, 5, 11, mask_of("whole", queries, keys), False)
     measures = {name: m for name, m in applicable(WORDS, special=True).items() if name not in PLACES}
     scene = Scene(queries, keys, cross=True)
 
-    assert_same(BlockReader(measures, scene, rows=rows), site, measures, scene)
+    assert_same(BlockReader(measures, scene, rows=rows, fused=fused), site, measures, scene)
 
 
 def test_a_second_layer_reads_as_the_first_does():
@@ -137,6 +138,51 @@ def test_a_second_layer_reads_as_the_first_does():
     reader = BlockReader(measures, scene, rows=3)
     for _ in range(2):
         assert_same(reader, site_of(g, 2, 7, 7, mask_of("whole", batch, batch), False), measures, scene)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_scores_that_are_no_numbers_are_refused(fused):
+    g = torch.Generator().manual_seed(0)
+    batch = texts(g, 1, 7, 97, False)
+    site = site_of(g, 1, 7, 7, None, False)
+    site.query[0, 1, 3, 2] = torch.nan
+    reader = BlockReader(applicable(WORDS, special=True), Scene(batch, batch), rows=5, fused=fused)
+
+    with pytest.raises(ValueError, match=r"^layer 0: rows of attention do not sum to 1 \(off by nan\)$"):
+        reader.read(site)
+
+
+def test_a_sharp_row_reads_as_the_one_key_that_it_sees():
+    """A score that is 1,000 higher than the others leaves nothing to them."""
+    side, T = Side(torch.arange(5)[None]), 5
+    query = torch.zeros(1, 1, T, 2)
+    query[..., 0] = 1000
+    key = torch.zeros(1, 1, T, 2)
+    key[0, 0, 3, 0] = 1
+    value = torch.arange(T).float()[None, None, :, None]
+    measures = applicable(WORDS)
+    output, values, _ = BlockReader(measures, Scene(side, side)).read(
+        Site("self", 0, query, key, value, None, False, 1.0)
+    )
+
+    read = dict(zip(measures, values[0, 0].tolist(), strict=True))
+    assert torch.equal(output, torch.full((1, 1, T, 1), 3.0))
+    assert (read["entropy"], read["max_weight"], read["effective_keys"]) == (0, 1, 1)
+    assert read["distance"] == (3 + 2 + 1 + 0 + 1) / 5
+
+
+def test_the_weights_are_those_of_exp_to_the_last_digits_of_float32():
+    """Over all scores that leave a weight; the columns of the values pick out each key."""
+    T = 1 << 9
+    side, score = Side(torch.arange(T)[None]), -torch.linspace(0, 80, T)
+    key, query = score[None, None, :, None], torch.ones(1, 1, T, 1)
+    value = torch.eye(T)[None, None]
+    weights, _, _ = BlockReader({"entropy": MEASURES["entropy"]}, Scene(side, side)).read(
+        Site("self", 0, query, key, value, None, False, 1.0)
+    )
+
+    wanted = score.double().softmax(dim=-1)
+    torch.testing.assert_close(weights[0, 0, 0].double(), wanted, rtol=1e-6, atol=0)
 
 
 PEAK = """

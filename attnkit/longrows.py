@@ -1,0 +1,129 @@
+"""Every row statistic of long rows in one pass over their scores, as loops. Called through `blocks.BlockReader`.
+
+A row is read a piece at a time, while it is in the nearest cache: exp(s − max s) is written in the place of the
+scores s, and with it go its sums.
+"""
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from attnkit.machine import compiled
+
+# What is read of each row, in this order: Σ exp(s − max s), then statistics.
+NAMES = (
+    *("z", "entropy", "max_weight", "effective_keys", "offset", "distance", "special_weight"),
+    *("self_weight", "previous_weight", "next_weight", "first_weight", "last_weight"),
+    *("duplicate_weight", "induction_weight"),
+)
+POINT, DUPLICATE, INDUCTION = NAMES.index("self_weight"), len(NAMES) - 2, len(NAMES) - 1
+PIECE = 1024  # keys
+F = np.float32
+LOWEST = F(-87)  # e to this is the least that float32 holds; below, a weight is 0
+# ln 2 as a short number, whose multiples are exact, and the rest; exp on ± ln 2 / 2 (Moshier's Cephes, expf.c).
+PER_LN_2, LN_2, LN_2_REST = F(1.44269504088896341), F(0.693359375), F(-2.12194440e-4)
+P0, P1, P2 = F(1.9875691500e-4), F(1.3981999507e-3), F(8.3334519073e-3)
+P3, P4, P5 = F(4.1665795894e-2), F(1.6666665459e-1), F(5.0000001201e-1)
+
+
+@compiled
+def read(
+    scores: Any,  # (R, S), float32; exp(s − max s) is written in their place
+    top: Any,  # (R,), the highest score of each row
+    i: Any,  # (R,), float32, the position of each query
+    j: Any,  # (S,), float32, of each key
+    special: Any,  # (S,), float32, 1 where a key is special
+    points: Any,  # (5, R), which of the keys stand at the five places of `spans.POINTS`; −1 for none
+    order: Any,  # (T,), all keys, those of one token in a row
+    since: Any,  # (R,), where in `order` the earlier copies of each query's token begin
+    until: Any,  # (R,), and where they end
+    start: int,  # the column of the first of these S keys
+    values: Any,  # (R, 14), float64, written: `NAMES`
+    diagonals: Any,  # (R + S − 1,), float64: the weights are added to the sums of their diagonals; or empty
+) -> None:
+    R, S = scores.shape
+    logs, powers = np.empty(PIECE, np.float32), np.empty(PIECE, np.int32)
+    for r in range(R):
+        e, found = scores[r], values[r]
+        found[:] = 0
+        nats = squares = 0.0
+        for first in range(0, S, PIECE):
+            last = min(first + PIECE, S)
+            n = last - first
+            exponentials(e[first:last], top[r], logs[:n], powers[:n])
+            part = sums(e[first:last], powers.view(np.float32)[:n], logs[:n], j[first:last], special[first:last], i[r])
+            found[0] += part[0]
+            nats += part[1]
+            squares += part[2]
+            for k in range(3):
+                found[4 + k] += part[3 + k]
+        z = found[0]
+        for k in range(5):
+            if points[k, r] >= 0:
+                found[POINT + k] = e[points[k, r]]
+        for c in range(since[r], until[r]):
+            key = order[c] - start
+            if 0 <= key < S:
+                found[DUPLICATE] += e[key]
+            if 0 <= key + 1 < S and key + 1 != points[0, r]:  # what follows the copy stands before the query
+                found[INDUCTION] += e[key + 1]
+        for k in range(4, len(found)):
+            found[k] /= z
+        found[1], found[2], found[3] = max(math.log(z) - nats / z, 0.0), 1 / z, z * z / squares
+        if len(diagonals):
+            add(diagonals[R - 1 - r : R - 1 - r + S], e, 1 / z)
+
+
+@partial(compiled, inline=True, as_written=True)
+def exponentials(x: Any, top: Any, logs: Any, powers: Any) -> None:
+    """Write x − top to `logs`, and exp of it, as two factors, to x and, as the bits of a float32, to `powers`."""
+    for t in range(len(x)):
+        log = x[t] - top
+        log = LOWEST if log < LOWEST else log  # what is no number stays so, here and in `sums`
+        n = np.floor(log * PER_LN_2 + F(0.5))
+        rest = log - n * LN_2 - n * LN_2_REST
+        part = ((((P0 * rest + P1) * rest + P2) * rest + P3) * rest + P4) * rest + P5
+        x[t] = part * rest * rest + rest + F(1)
+        powers[t] = (np.int32(n) + np.int32(127)) << np.int32(23)
+        logs[t] = log
+
+
+@partial(compiled, inline=True)
+def sums(e: Any, powers: Any, logs: Any, j: Any, special: Any, i: Any) -> Any:
+    """Σ e, Σ e ln e, Σ e², Σ e (j − i), Σ e |j − i| and Σ e over special keys; e is multiplied with `powers` before."""
+    z = nats = squares = offset = distance = of_special = F(0)
+    for t in range(len(e)):
+        x = F(0) if logs[t] <= LOWEST else e[t] * powers[t]
+        e[t] = x
+        z += x
+        nats += x * logs[t]
+        squares += x * x
+        offset += x * (j[t] - i)
+        distance += x * abs(j[t] - i)
+        of_special += x * special[t]
+    return z, nats, squares, offset, distance, of_special
+
+
+@partial(compiled, inline=True)
+def add(total: Any, x: Any, times: float) -> None:
+    for t in range(len(total)):
+        total[t] += x[t] * times
+
+
+@compiled
+def copies_seen(
+    allowed: Any,  # (R, T)
+    own: int,  # the column of the first query
+    order: Any,  # (T,), the same as in `read`, as are the next two
+    since: Any,
+    until: Any,
+    seen: Any,  # (2, R), written: whether a row may see an earlier copy, and what followed one
+) -> None:
+    for r in range(len(allowed)):
+        seen[:, r] = False
+        for c in range(since[r], until[r]):
+            key = order[c]
+            seen[0, r] |= allowed[r, key]
+            seen[1, r] |= key + 1 != own + r and allowed[r, key + 1]
