@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 
 
@@ -25,3 +26,13 @@ def side_by_side(candidates: dict[str, Callable[[], object]], rounds: int) -> di
             run()
             seconds[name].append(time.perf_counter() - start)
     return {name: median(values) for name, values in seconds.items()}
+
+
+def peak_memory() -> float:
+    """The most memory that this process has held so far, in MiB; on Linux.
+
+    `ru_maxrss` would not do: a process that another starts begins with the peak of that other.
+    """
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    (peak,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(peak) / 1024

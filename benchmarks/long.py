@@ -93,11 +93,12 @@ def plain_formulas(scene: Scene, site: Site) -> None:
 
 
 PEAK = """
-import resource, time
+import time
+from benchmarks import peak_memory
 from benchmarks.long import LONGEST, in_blocks
 start = time.perf_counter()
 in_blocks(LONGEST)
-print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2)
+print(time.perf_counter() - start, peak_memory() / 1024)
 """
 
 

@@ -3,7 +3,6 @@
 All candidates run the same weights over the same sequences and take turns. Memory is the peak of a process of its own.
 """
 
-import resource
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -82,9 +81,9 @@ def bert_statistics(model: Any, n: int) -> pd.DataFrame:
     return pd.DataFrame((sums / counts).flatten(0, 1).numpy(), columns=list(measures))
 
 
-def peak_memory(n: int) -> float:
+def peak_over(n: int) -> float:
     """The peak of a process that measures `n` sequences, in MiB."""
-    code = f"from benchmarks.statistics import *; statistics_of_many({n}); print(peak())"
+    code = f"from benchmarks import peak_memory, statistics as s; s.statistics_of_many({n}); print(peak_memory())"
     return float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
 
 
@@ -92,10 +91,6 @@ def statistics_of_many(n: int) -> None:
     """All sequences, again and again, until `n` of them were read."""
     again = (batch for _ in range(-(-n // SEQUENCES)) for batch in batches(SEQUENCES))
     collect(article_model().eval(), islice(again, -(-n // BATCH)), VOCAB)
-
-
-def peak() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def rows() -> list[Row]:
@@ -113,7 +108,7 @@ def rows() -> list[Row]:
         },
         ROUNDS,
     )
-    few, many = peak_memory(FEW), peak_memory(MANY)
+    few, many = peak_over(FEW), peak_over(MANY)
     found = [
         Row(
             f"all statistics over {SEQUENCES:,} sequences, beside the forward pass alone",

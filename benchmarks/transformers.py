@@ -8,7 +8,6 @@ one thread, which a busy machine blurs less than the clock.
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -21,7 +20,7 @@ from torch import Tensor
 from attnkit.measures import Measure, applicable, row_values
 from attnkit.rows import Block, Rows
 from attnkit.text import TextBatch, encode_texts
-from benchmarks import Row
+from benchmarks import Row, peak_memory
 from benchmarks.sentences import sentences
 
 SIZE, LONGEST = 32, 512
@@ -145,7 +144,7 @@ def measure(name: str) -> None:
     start = time.process_time()
     run(data)
     seconds = time.process_time() - start
-    print(json.dumps({"seconds": seconds, "MiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+    print(json.dumps({"seconds": seconds, "MiB": peak_memory()}))
 
 
 def in_a_process(name: str) -> dict[str, Any]:
