@@ -2,15 +2,16 @@
 
     python -m analysis.reference [--split exhaustive]
 
-reads every head over a whole set and writes reference.npz into the checkpoint's folder; the demo holds single
-sequences against it. To be made again after training.
+reads every head over a whole set, now and at each snapshot of its training, and writes reference.npz into the
+checkpoint's folder: the demo holds single sequences against it, and draws what it tells. To be made again after
+training.
 """
 
 import sys
 
 from analysis.subject import open_subject, parser
 from attnkit import cli
-from attnkit.reference import make_reference, sha256
+from attnkit.reference import make_reference
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -18,13 +19,11 @@ def main(argv: list[str] | None = None) -> None:
     subject = open_subject(args)
     if not subject.checkpoint.is_dir():
         raise ValueError(f"checkpoint: got {subject.checkpoint}, allowed is a folder, in which the reference is kept")
-    found = make_reference(
-        subject.model,
-        subject.dataset,
-        subject.info.task.vocab,
-        sha256(subject.checkpoint),
-        batch_size=subject.batch_size,
-    )
+    device = next(subject.model.parameters()).device
+    with cli.progress(total=len(subject.info.snapshots), unit="snapshot") as bar:
+        found = make_reference(
+            subject.checkpoint, subject.dataset, device=device, batch_size=subject.batch_size, tick=bar.update
+        )
     folder = args.out if "out" in args else subject.checkpoint
     folder.mkdir(parents=True, exist_ok=True)
     print(f"reference: {found.save(folder)}, {int(found.count):,} sequences")

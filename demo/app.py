@@ -31,6 +31,7 @@ from demo.events import (
     page_event,
     save,
     show,
+    study,
     translate,
     travel,
 )
@@ -87,6 +88,7 @@ def build(subject: sentences.Subject | None = None) -> gr.Blocks:
         grid.redraw(page_event(effects), asked, [grid, cells, ranks], trigger_mode="multiple", **quiet)
         grid.travel(edit_event(travel, 4), asked, [problem, step, *shown], **typed)
         grid.compare(page_event(compare), asked, grid, **quiet)
+        grid.study(page_event(study), asked, grid, **quiet)
         random.click(page(draw_lot), asked, sequence, **quiet)
         clear.click(None, None, sequence, js="() => ''")
         examples.click(lambda sample: sample[0], examples, sequence, **quiet)

@@ -126,6 +126,11 @@ def compare(event: gr.EventData, asked: Asked) -> Any:
     return gr.HTML(beside=wire(found))
 
 
+def study(event: gr.EventData, asked: Asked) -> Any:
+    """What the studies that a visitor opens show of the whole set."""
+    return gr.HTML(studies=wire(packing.studies(str(event.checkpoint))))
+
+
 def ablate(event: gr.EventData, asked: Asked) -> tuple[Any, ...]:
     """Switch heads off or on, as the grid says."""
     after = replace(asked, off=event.off, replacement=event.replacement)

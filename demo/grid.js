@@ -81,7 +81,7 @@ function draw() {
     state.selected = null;
     buildLarge();
   }
-  tellSet();
+  tellStudies();
   tellTraining();
   if (state.selected && (!pictures.length || before?.checkpoint !== view.checkpoint)) buildLarge();
   buildTools();

@@ -2,7 +2,8 @@
 
 let pictures = []; // what stands large: {box, canvas, of} with `of` as picturesOf makes it
 
-function select(mine) {
+function select(mine, from = null) {
+  back = from;
   state.selected = mine && { layer: mine.layer, head: mine.head };
   buildLarge();
   paint();
@@ -44,6 +45,7 @@ function buildLarge() {
   });
   const top = make("div", "top-row"), beside = make("div", "beside");
   top.append(title, as, close);
+  if (back) close.before(action(t("back_to", { title: back.title() }), "back", back.to));
   if (!$(".set").hidden) close.before(action(t("in_table"), "to-table", toTable));
   const drawn = make("div", "pictures"), said = make("p", "said");
   said.setAttribute("role", "status");
@@ -54,7 +56,7 @@ function buildLarge() {
   left.append(drawn, said);
   beside.append(left, make("div", "statistics"));
   beside.classList.toggle("wide", pictures.length > 1);
-  const { layer, head } = chosen, set = view.means && prop("over_set");
+  const { layer, head } = chosen, set = view.means && setNow();
   const ends = set ? [tryRow(t("sharpest"), set.sharpest[layer][head]), tryRow(t("flattest"), set.flattest[layer][head])] : [];
   box.replaceChildren(top, beside, saveRow(t("save_head"), ["png", "svg", "pdf"], chosen), ...ends, overall(chosen));
   paintStatistics();

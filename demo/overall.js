@@ -3,7 +3,6 @@
 let looked = 0; // the statistic whose distribution is drawn
 const spreads = {}; // the pictures: {map, offsets, distribution}
 
-const setNow = () => (view && prop("over_set")?.checkpoint === view.checkpoint ? prop("over_set") : null);
 const column = (set, place, name) => set.means[place.layer][place.head][set.columns.findIndex((one) => one.name === name)];
 
 function overall(chosen) {
@@ -12,12 +11,9 @@ function overall(chosen) {
   looked = Math.min(looked, set.statistics.length - 1);
   box.append(make("h3", "", t("set_of_head", { count: set.count.toLocaleString("en"), length: set.length })));
   box.append(make("p", "worth", worth(set, chosen)));
-  const row = make("div", "spreads"), list = make("select", "small");
-  for (const [k, { title }] of set.statistics.entries()) list.append(Object.assign(make("option", "", title), { value: k }));
-  list.value = looked;
-  list.setAttribute("aria-label", t("statistic"));
-  list.addEventListener("change", () => {
-    looked = Number(list.value);
+  const row = make("div", "spreads"), statistics = set.statistics.map(({ title }, k) => [k, title]);
+  const list = listOf(t("statistic"), statistics, looked, (k) => {
+    looked = Number(k);
     paintOverall();
   });
   for (const [name, caption] of [["map", t("mean_map")], ["offsets", t("offset_profile")], ["distribution", list]]) {
@@ -28,6 +24,7 @@ function overall(chosen) {
     row.append(figure);
     spreads[name] = canvas;
   }
+  row.lastChild.append(make("p", "classes"));
   box.append(row);
   return box;
 }
@@ -55,13 +52,37 @@ function paintOverall() {
   spreads.map.setAttribute("aria-label", `${t("mean_map")}, ${t("largest", { weight: top.toFixed(4) })}`);
   const profile = offsets(means, from, T), most = profile.indexOf(Math.max(...profile));
   const label = `${t("offset_profile")}, ${t("largest", { weight: profile[most].toFixed(4) })} (${most - T + 1})`;
-  paintBars(spreads.offsets, { heights: profile, ticks: [1 - T, 0, T - 1].map(String), level: 1 / T, label });
-  const { layer, head } = chosen, [low, high] = set.ends[layer][head][looked];
+  paintBars(spreads.offsets, { layers: [profile], ticks: [1 - T, 0, T - 1].map(String), level: 1 / T, label });
+  paintDistribution(set, chosen);
+}
+
+// How the statistic is distributed, a colour for each class of sequences; and where this sequence stands.
+function paintDistribution(set, { layer, head }) {
+  const studies = studiesOf(set), { name, title } = set.statistics[looked];
+  $(".classes").replaceChildren(...(studies ? classesLine(studies, { layer, head }, name) : [t("waiting")]));
+  if (!studies) return;
+  const [low, high] = studies.ends[layer][head][looked];
   const text = usualNow()?.statistics[looked]?.values[layer][head], here = Number(text?.replace("−", "-").replace(",", ""));
   const mark = text && Number.isFinite(here) ? share(here, { low, high }) : null;
-  const { title } = set.statistics[looked], said = mark === null ? title : `${title}, ${t("here", { value: text })}`;
+  const said = mark === null ? title : `${title}, ${t("here", { value: text })}`;
   const ends = low === null ? [] : [short(low), short(high)];
-  paintBars(spreads.distribution, { heights: set.histogram[layer][head][looked], ticks: ends, mark, label: said, counts: true });
+  paintBars(spreads.distribution, { layers: studies.histogram[layer][head][looked], ticks: ends, mark, label: said, counts: true });
+}
+
+// Which colour is which class, of how many sequences; and how far apart the two lie that differ most.
+function classesLine(studies, { layer, head }, name) {
+  const counts = studies.histogram[layer][head][looked].map((bins) => bins.reduce((a, b) => a + b, 0));
+  const keys = studies.classes.map((one, c) => {
+    const key = make("span", "class", `${named(one)}: ${counts[c].toLocaleString("en")}`), swatch = make("i");
+    swatch.style.background = `var(--class-${c % CLASSES})`;
+    key.prepend(swatch);
+    return key;
+  });
+  const far = differencesOf(studies).filter((row) => row.layer === layer && row.head === head && row.statistic === name);
+  const [most] = inOrder(far.filter(({ group_a }) => group_a.startsWith(LABEL)), ({ cohens_d }) => Math.abs(cohens_d), "descending");
+  if (!most) return keys;
+  const pair = t("a_minus_b", { a: groupName(most.group_a), b: groupName(most.group_b) });
+  return [...keys, make("span", "apart", `${pair}: ${short(most.difference)}, d = ${short(most.cohens_d)}`)];
 }
 
 // The mean weight on the key k tokens away, k from 1 − T to T − 1.
@@ -74,17 +95,25 @@ function offsets(maps, from, T) {
   });
 }
 
-// Bars side by side; `level` is a dashed line, `mark` (0 to 1) a stroke between the ends.
-function paintBars(canvas, { heights, ticks, level = null, mark = null, label, counts = false }) {
+const CLASSES = 4; // colours, after which they come again
+
+// Bars side by side, several layers of them over each other; `level` is a dashed line, `mark` (0 to 1) a stroke between
+// the ends.
+function paintBars(canvas, { layers, ticks, level = null, mark = null, label, counts = false }) {
   const { side, ratio, color, fontFamily } = lookOf(canvas), height = canvas.clientHeight, style = getComputedStyle(canvas);
-  const context = canvas.getContext("2d"), foot = 16, head = 12, room = height - foot - head, top = Math.max(...heights, level ?? 0);
+  const context = canvas.getContext("2d"), foot = 16, head = 12, room = height - foot - head, top = Math.max(...layers.flat(), level ?? 0);
   canvas.width = Math.round(side * ratio);
   canvas.height = Math.round(height * ratio);
   canvas.setAttribute("aria-label", label);
   context.scale(ratio, ratio);
-  context.fillStyle = style.getPropertyValue("--arc");
-  const width = side / heights.length, y = (value) => head + room * (1 - value / (top || 1));
-  heights.forEach((value, i) => context.fillRect(i * width, y(value), Math.max(1, width - 1), head + room - y(value)));
+  const width = side / layers[0].length, y = (value) => head + room * (1 - value / (top || 1));
+  layers.forEach((heights, c) => {
+    context.fillStyle = context.strokeStyle = style.getPropertyValue(layers.length > 1 ? `--class-${c % CLASSES}` : "--arc");
+    context.globalAlpha = layers.length > 1 ? 0.45 : 1;
+    heights.forEach((value, i) => context.fillRect(i * width, y(value), Math.max(1, width - 1), head + room - y(value)));
+    context.globalAlpha = 1;
+    if (layers.length > 1) outline(context, heights, width, y);
+  });
   context.fillStyle = context.strokeStyle = color;
   context.font = `11px ${fontFamily}`;
   context.textBaseline = "alphabetic";
@@ -106,4 +135,17 @@ function paintBars(canvas, { heights, ticks, level = null, mark = null, label, c
   if (mark === null) return;
   context.fillStyle = style.getPropertyValue("--here");
   context.fillRect(Math.min(side - 2, Math.max(0, mark * side - 1)), head, 2, room);
+}
+
+// Along the tops, where there is something.
+function outline(context, heights, width, y) {
+  context.lineWidth = 1.5;
+  context.beginPath();
+  heights.forEach((value, i) => {
+    if (!value && !heights[i - 1] && !heights[i + 1]) return;
+    if (i && (heights[i - 1] || value)) context.lineTo(i * width, y(value));
+    else context.moveTo(i * width, y(value));
+    context.lineTo((i + 1) * width, y(value));
+  });
+  context.stroke();
 }

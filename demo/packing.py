@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from attnkit.labels import readable
-from attnkit.reference import LEVELS
+from attnkit.reference import LEVELS, METHODS, WORTH, Reference
 from demo import sentences
 from demo.sentences import Sentence
 from demo.shelf import open_checkpoint, open_reference
 from demo.views import Reading, changes
+from demo.words import Refusal
 
 SPREAD = (0.01, 0.25, 0.5, 0.75, 0.99)  # the quantiles that the page draws of a distribution
 
@@ -86,14 +87,17 @@ def hexes(rgba: np.ndarray) -> str:
 # ---------------------------------------------------------------- over the whole set
 
 
-def over_set(checkpoint: str) -> dict[str, Any] | None:
-    """What is known of every head over a whole set, for the grid; None where nobody has measured it."""
-    try:
-        known = open_reference(checkpoint)
-    except ValueError:  # told beside the statistics
-        return None
+def reference(checkpoint: str) -> Reference:
+    """Raises ValueError where nobody has measured what is usual, or the file does not open."""
+    known = open_reference(checkpoint)
     if known is None:
-        return None
+        raise Refusal("not_measured", name=checkpoint)
+    return known
+
+
+def over_set(checkpoint: str) -> dict[str, Any]:
+    """What is known of every head over a whole set, as far as the page needs it at once. Raises as `reference`."""
+    known = reference(checkpoint)
     info, _ = open_checkpoint(checkpoint)
     return {
         "checkpoint": checkpoint,
@@ -103,13 +107,34 @@ def over_set(checkpoint: str) -> dict[str, Any] | None:
         "columns": known.columns.tolist(),
         "means": significant(known.means),
         "quantiles": significant(known.quantiles[..., [int(np.abs(LEVELS - level).argmin()) for level in SPREAD]]),
-        "ends": significant(known.quantiles[..., [0, -1]]),
-        "histogram": known.histogram.tolist(),
         "mean_attention": integers(known.mean_attention),
         "sharpest": spelled(known.sharpest, info.task.vocab),
         "flattest": spelled(known.flattest, info.task.vocab),
         "nearest_wrong": spelled(known.nearest_wrong, info.task.vocab),
     }
+
+
+def studies(checkpoint: str) -> dict[str, Any]:
+    """The rest: for what a visitor opens. Raises as `reference`."""
+    known = reference(checkpoint)
+    table = known.differences
+    return {
+        "checkpoint": checkpoint,
+        "classes": known.classes.tolist(),
+        "ends": significant(known.quantiles[..., [0, -1]]),
+        "histogram": known.histogram.tolist(),
+        "differences": {name: plain(table[name]) for name in table.dtype.names},  # without p_adjusted: a population
+        "methods": METHODS,
+        "effects": WORTH,
+        "worth": significant(known.worth),
+        "steps": known.steps.tolist(),
+        "uniform": significant(known.uniform),
+        "training": significant(known.training),
+    }
+
+
+def plain(column: np.ndarray) -> Any:
+    return significant(column) if column.dtype.kind == "f" else column.tolist()
 
 
 def significant(numbers: np.ndarray) -> Any:

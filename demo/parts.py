@@ -27,8 +27,12 @@ GRID = (
     "arcs",
     "large",
     "overall",
+    "studies",
     "table",
+    "differences",
+    "worth",
     "training",
+    "growth",
     "compare",
     "link",
     "start",
@@ -74,6 +78,7 @@ def attention_grid() -> gr.HTML:
         effects=None,
         usual=None,
         over_set=None,
+        studies=None,
         beside=None,
         checkpoints=None,
     )
@@ -133,11 +138,12 @@ def usual(language: str, reading: views.Reading | Sentence) -> dict[str, Any]:
     }
 
 
-def over_set(language: str, checkpoint: str) -> dict[str, Any] | None:
-    """What is known of every head over a whole set, with its statistics in words."""
-    known = packing.over_set(checkpoint)
-    if known is None:
-        return None
+def over_set(language: str, checkpoint: str) -> dict[str, Any]:
+    """What is known of every head over a whole set, with its statistics in words; or `why` nothing is."""
+    try:
+        known = packing.over_set(checkpoint)
+    except ValueError as error:
+        return {"checkpoint": checkpoint, "why": words.sentence(language, error)}
 
     def told(name: str) -> dict[str, str]:
         title, meaning = words.statistic(language, name)

@@ -8,7 +8,7 @@ function spoken() {
 
 let width = 0;
 function resized() {
-  if (root.clientWidth !== width) paint();
+  if (root.clientWidth !== width) paint(), paintGrowth();
   width = root.clientWidth;
 }
 
@@ -20,5 +20,6 @@ watch("words", spoken);
 watch("effects", gotEffects);
 watch("usual", () => view && tellUsual());
 watch("beside", gotBeside);
+watch("studies", () => view && gotStudies());
 followLink();
 draw();

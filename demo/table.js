@@ -6,72 +6,48 @@ let sorting = { column: 0, order: null };
 const MEDIAN = 2; // of the five numbers that packing.over_set keeps of each distribution
 const short = (x) => (x === null ? "–" : Number(x).toPrecision(3).replace("-", "−"));
 
-// Built anew only where the set, or the language, is another.
 function tellSet() {
-  const box = $(".set"), set = prop("over_set"), fits = set && set.checkpoint === view.checkpoint;
-  const says = JSON.stringify([fits && set.checkpoint, fits && set.count, t("layer")]);
-  if (box.dataset.says === says) return;
-  box.dataset.says = says;
-  box.hidden = !fits;
-  if (!fits) return box.replaceChildren();
-  const details = make("details"), scroll = make("div", "scroll");
-  details.open = Boolean(box.querySelector("details")?.open);
-  const title = t("set_title", { count: set.count.toLocaleString("en"), length: set.length });
-  details.append(make("summary", "", title), make("p", "", t("set_how")), scroll);
-  scroll.tabIndex = 0;
-  scroll.setAttribute("role", "region");
-  scroll.setAttribute("aria-label", title);
-  scroll.append(make("table"));
-  box.replaceChildren(details);
-  fillTable();
+  const set = setNow(), found = prop("over_set"), why = found?.checkpoint === view.checkpoint && found.why;
+  const title = set ? t("set_title", { count: set.count.toLocaleString("en"), length: set.length }) : "";
+  tellBox(".set", set, title, t("set_how"), (inside) => {
+    inside.replaceChildren(scrolling(title, make("table")));
+    fillTable();
+  });
+  $(".why").hidden = !why;
+  $(".why").textContent = why || "";
 }
 
-const rowsOf = ({ means, quantiles }) =>
-  means.flatMap((heads, layer) => heads.map((values, head) => ({ layer, head, values, quantiles: quantiles[layer][head] })));
+const rowsOf = ({ means, quantiles }) => byHead(means).map((row) => ({ ...row, quantiles: quantiles[row.layer][row.head] }));
 
 // Which of the statistics a column is; -1: a number of the whole set, which has no distribution.
 const statisticOf = ({ columns, statistics }, k) => statistics.findIndex(({ name }) => name === columns[k].name);
 
-function sorted(rows) {
-  const { column, order } = sorting, value = (row) => row.values[column];
-  if (!order) return rows;
-  const least = order === "descending" ? -Infinity : Infinity; // what is not known stands last
-  const keyed = rows.map((row) => [value(row) ?? least, row]);
-  return keyed.sort(([a], [b]) => (order === "descending" ? b - a : a - b)).map(([, row]) => row);
-}
-
 function fillTable() {
   const set = prop("over_set"), table = $(".set table"), rows = rowsOf(set);
   sorting.column = Math.min(sorting.column, set.columns.length - 1);
-  const { title } = set.columns[sorting.column], k = statisticOf(set, sorting.column);
-  const headings = make("tr");
-  headings.append(heading(t("set_head"), null), make("th", "spread", k < 0 ? title : t("set_spread", { statistic: title })));
-  headings.lastChild.scope = "col";
-  set.columns.forEach(({ title, meaning }, k) => headings.append(heading(title, k, meaning)));
+  const { column, order } = sorting, { title } = set.columns[column], k = statisticOf(set, column);
+  const headings = make("tr"), sort = (column, again) => () => sortTable(column, again);
+  const spreadHeading = make("th", "spread", k < 0 ? title : t("set_spread", { statistic: title }));
+  spreadHeading.scope = "col";
+  headings.append(heading(t("set_head"), { sort: sort(null) }), spreadHeading);
+  set.columns.forEach(({ title, meaning }, k) => {
+    headings.append(heading(title, { order: column === k ? order : null, meaning, sort: sort(k, column === k && order === "descending") }));
+  });
   const ranges = set.columns.map((_, k) => range(rows.map(({ values }) => values[k])));
-  const around = range(rows.flatMap(({ values, quantiles }) => (k < 0 ? [0, values[sorting.column]] : quantiles[k])));
+  const around = range(rows.flatMap(({ values, quantiles }) => (k < 0 ? [0, values[column]] : quantiles[k])));
   const head = make("thead"), body = make("tbody");
   head.append(headings);
-  for (const row of sorted(rows)) body.append(tableRow(row, ranges, around, k));
+  const shown = order ? inOrder(rows, ({ values }) => values[column], order) : rows;
+  for (const row of shown) body.append(tableRow(row, ranges, around, k));
   table.replaceChildren(head, body);
   markRow();
 }
 
-function heading(title, column, meaning = "") {
-  const cell = make("th"), button = make("button", "", title), mine = column === null ? !sorting.order : sorting.column === column;
-  cell.scope = "col";
-  button.type = "button";
-  button.title = meaning;
-  cell.setAttribute("aria-sort", mine && sorting.order ? sorting.order : "none");
-  button.addEventListener("click", () => {
-    const again = mine && sorting.order === "descending";
-    sorting = column === null ? { ...sorting, order: null } : { column, order: again ? "ascending" : "descending" };
-    fillTable();
-    look(statisticOf(prop("over_set"), sorting.column));
-    $(`.set th:nth-child(${column === null ? 1 : column + 3}) button`).focus();
-  });
-  cell.append(button);
-  return cell;
+function sortTable(column, again) {
+  sorting = column === null ? { ...sorting, order: null } : { column, order: again ? "ascending" : "descending" };
+  fillTable();
+  look(statisticOf(prop("over_set"), sorting.column));
+  $(`.set th:nth-child(${column === null ? 1 : column + 3}) button`).focus();
 }
 
 function range(values) {
@@ -82,16 +58,13 @@ function range(values) {
 const share = (x, { low, high }) => (x === null || high === low ? 0 : (x - low) / (high - low));
 
 function tableRow({ layer, head, values, quantiles }, ranges, around, k) {
-  const row = make("tr"), name = make("th"), place = { layer, head };
-  name.scope = "row";
-  name.append(action(t("layer_head", place), "go", () => select(panels.find((mine) => same(mine, place)))));
-  row.append(name, k < 0 ? bar(values[sorting.column], around) : spread(quantiles[k], around));
+  const row = headRow({ layer, head }, () => goTo({ layer, head }));
+  row.append(k < 0 ? bar(values[sorting.column], around) : spread(quantiles[k], around));
   values.forEach((value, k) => {
     const cell = make("td", "", short(value));
     cell.style.setProperty("--share", `${Math.round(22 * share(value, ranges[k]))}%`);
     row.append(cell);
   });
-  Object.assign(row.dataset, { layer, head });
   return row;
 }
 
@@ -105,6 +78,7 @@ function spread(quantiles, around) {
 
 const bar = (x, around) => (x === null ? drawn(around) : drawn(around, ["half", Math.min(0, x), Math.max(0, x)]));
 
+// Parts, each a class from one number to another, on a line from `low` to `high`.
 function drawn(around, ...parts) {
   const cell = make("td", "spread"), box = make("i"), at = (x) => `${100 * share(x, around)}%`;
   cell.setAttribute("aria-hidden", "true");
@@ -122,14 +96,10 @@ function drawn(around, ...parts) {
 
 // What changes with each sequence: the dots. And which row is the large head's.
 function markRow() {
+  markHead();
   const usual = usualNow();
-  for (const row of element.querySelectorAll(".set tbody tr")) {
-    const { layer, head } = row.dataset, mine = same(state.selected, { layer: Number(layer), head: Number(head) });
-    row.classList.toggle("selected", mine);
-    row.querySelector(".go").setAttribute("aria-pressed", mine);
-    const dot = row.querySelector(".here");
-    if (!dot) continue;
-    const k = statisticOf(prop("over_set"), sorting.column);
+  for (const dot of element.querySelectorAll(".set .here")) {
+    const { layer, head } = dot.closest("tr").dataset, k = statisticOf(prop("over_set"), sorting.column);
     const text = usual?.statistics[k]?.values[layer][head], value = Number(text?.replace("−", "-"));
     const { low, high } = dot.parentNode.dataset;
     dot.hidden = !usual || !Number.isFinite(value);
@@ -137,10 +107,8 @@ function markRow() {
   }
 }
 
-// From the large head back to its row.
+// From the large head to its row.
 function toTable() {
-  $(".set details").open = true;
-  const { layer, head } = state.selected, row = $(`.set tr[data-layer="${layer}"][data-head="${head}"]`);
-  row.querySelector(".go").focus({ preventScroll: true });
-  row.scrollIntoView({ behavior: "smooth", block: "center" });
+  const { layer, head } = state.selected;
+  fromBox(".set", "", () => $(`.set tr[data-layer="${layer}"][data-head="${head}"]`)).to();
 }

@@ -183,6 +183,65 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
     "set_head": ("head", "头"),
     "set_spread": ("distribution: {statistic}", "分布：{statistic}"),
     "in_table": ("among all heads", "在所有头中"),
+    # --- the studies of the set
+    "not_measured": (
+        "Nobody has read {name} over a whole set yet, so that what is usual is not known: "
+        "python -m analysis.reference --checkpoint checkpoints/{name} does.",
+        "还没有人在整个集合上读过 {name}，因此不知道通常是什么样："
+        "python -m analysis.reference --checkpoint checkpoints/{name} 可以做到。",
+    ),
+    "waiting": ("on its way …", "正在读取……"),
+    "back_to": ("back to: {title}", "返回：{title}"),
+    "differences_title": ("Differences between classes", "类别之间的差异"),
+    "differences_how": (
+        "Where a head attends differently when the answer is different. Cohen’s d is the difference of the two means "
+        "over the standard deviation within the groups: 0.2 is small, 0.8 large. Headings sort, by size whatever the "
+        "sign. A click on a row shows the head, with this statistic.",
+        "答案不同时，哪些头的注意力也不同。Cohen’s d 是两个平均值之差除以组内标准差：0.2 为小，0.8 为大。"
+        "点击列名可排序，按大小而不论正负。点击一行可放大查看该头和这个统计量。",
+    ),
+    "differences_population": (
+        "These are all sequences there are: nothing is estimated, so that there is nothing to test.",
+        "这已是全部序列：没有什么是估计出来的，因此无需检验。",
+    ),
+    "differences_tested": (
+        "p is Welch’s test over sequences, corrected for the number of rows (Benjamini & Hochberg).",
+        "p 来自对各序列的 Welch 检验，并按行数校正（Benjamini–Hochberg）。",
+    ),
+    "differences_none": (
+        "There are no two groups of sequences to compare.",
+        "没有两组可以比较的序列。",
+    ),
+    "compared_groups": ("compared groups", "所比较的组"),
+    "answers_right": ("right answers", "答对的"),
+    "answers_wrong": ("wrong answers", "答错的"),
+    "all_statistics": ("all statistics", "所有统计量"),
+    "difference": ("Difference", "差"),
+    "cohens_d": ("Cohen’s d", "Cohen’s d（效应量）"),
+    "p_adjusted": ("p, corrected", "p（已校正）"),
+    "sequences": ("sequences", "序列数"),
+    "worth_title": ("What each head is worth", "每个头的价值"),
+    "worth_how": (
+        "What the whole set loses when one head is switched off and gives nothing, or its mean output, in the place of "
+        "its own. The scale of the loss is logarithmic beyond 0.0001. A click on a row shows the head.",
+        "关掉一个头，让它输出零或它的平均输出时，整个集合损失多少。损失函数的标尺在 0.0001 以上为对数。"
+        "点击一行可放大查看该头。",
+    ),
+    "gives_nothing": ("gives nothing", "输出零"),
+    "gives_mean": ("gives its mean", "输出平均值"),
+    "drawn": ("drawn", "图示"),
+    "growth_title": ("Every head through training", "训练过程中的每个头"),
+    "growth_how": (
+        "Means over the set, and what it loses without each head, at each snapshot. Steps run on a logarithmic scale; "
+        "the upright line is where the slider above stands, the dashed one is uniform attention. A click on a line "
+        "shows its head.",
+        "每个快照时在整个集合上的平均值，以及去掉每个头的损失。步数为对数标尺；"
+        "竖线是上面滑块的位置，虚线是均匀注意力。点击一条线可放大查看该头。",
+    ),
+    "growth_none": (
+        "What it did at its snapshots is not measured.",
+        "没有测量过它在各快照时的表现。",
+    ),
     # --- through training
     "training": ("Through training", "训练过程"),
     "after_steps": ("after {step} steps", "{step} 步之后"),
@@ -261,41 +320,3 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
         "替换方式：收到的是 {replacement}，可用的是 {known}",
     ),
 }
-
-# What checkpoints of the project's own tasks say of themselves, in English; other checkpoints are shown as they are.
-OF_CHECKPOINTS = {
-    "majority": "多数",
-    "not majority": "非多数",
-    "A sequence is a majority if more than half of its tokens are ones; a tie, such as 8 of 16, is not.": (
-        "超过一半的词元是 1 的序列属于多数；平局（例如 16 个中有 8 个）不算。"
-    ),
-}
-
-STATISTICS_ZH = {  # name for a title, what it says
-    "entropy": ("熵", "词元把注意力分散得多广：0 表示全在一个键上，最大时均匀分布"),
-    "entropy_normalized": ("归一化熵", "熵占其可能最大值的比例：1 表示均匀"),
-    "max_weight": ("最大权重", "最受关注的键得到多少"),
-    "effective_keys": ("有效键数", "这一行相当于均匀关注多少个键"),
-    "distance": ("距离", "平均看多远"),
-    "offset": ("偏移", "看向哪一侧：小于 0 看前面的词元，大于 0 看后面的"),
-    "self_weight": ("对自身的权重", "每个词元分给自己多少"),
-    "previous_weight": ("对前一词元的权重", "分给紧挨着的前一个词元多少"),
-    "next_weight": ("对后一词元的权重", "分给紧挨着的后一个词元多少"),
-    "first_weight": ("对首词元的权重", "分给第一个词元多少；闲置的头常看那里"),
-    "last_weight": ("对末词元的权重", "分给最后一个词元多少"),
-    "special_weight": ("对特殊词元的权重", "分给分词器添加的词元多少"),
-    "duplicate_weight": ("对先前相同词元的权重", "分给先前出现的相同词元多少"),
-    "induction_weight": ("对相同词元之后者的权重", "分给先前相同词元之后那个词元多少，如同照抄一个模式"),
-    "selectivity": ("对同类词元的选择性", "能否区分自己的词元与其他：大于 0 偏爱与查询相同的键，小于 0 偏爱不同的"),
-    "output_norm": ("输出长度", "这个头给词元的表示加上多少"),
-    "entropy_of_mean": ("平均图的熵", "平均注意力图有多分散；远高于熵时，模式随内容移动"),
-    "accuracy_drop": ("去掉后损失的准确率", "这个头什么也不输出时，失去多大比例的正确答案"),
-    "answers_changed": ("去掉后改变的答案", "这个头什么也不输出时，多大比例的答案变了"),
-    "divergence": ("去掉后的散度（奈特）", "这个头什么也不输出时，模型的回答偏离多远（KL 散度）"),
-    "similarity_change": ("去掉后相似度的变化", "这个头什么也不输出时，两段文本的余弦相似度移动多少"),
-    "embedding_change": ("去掉后嵌入的变化", "这个头什么也不输出时，文本的嵌入与原来的余弦相差多少（1 减余弦）"),
-    "loss_increase": ("去掉后损失函数的增加（奈特）", "这个头什么也不输出时，损失函数升高多少"),
-    "gradient_importance": ("梯度重要性", "把这个头稍微调弱时，平均每个序列的损失函数变化多快"),
-    "positional_share": ("位置占比", "模式有多少仅由位置决定：1 是固定模式，接近 0 则由内容决定"),
-}
-TOKEN_ZH = ("对词元 {token} 的权重", "分给所有此类词元的总和")

@@ -1,10 +1,11 @@
-"""Everything the page says, in the language that is asked for; texts.py has the texts. No gradio here."""
+"""Everything the page says, in the language that is asked for; the texts are in texts.py and names_zh.py. No gradio."""
 
 import re
 from typing import Any
 
 from attnkit.labels import meaning, words
-from demo.texts import LANGUAGES, OF_CHECKPOINTS, STATISTICS_ZH, TOKEN_ZH, WORDS
+from demo.names_zh import OF_CHECKPOINTS, STATISTICS_ZH, TOKEN_ZH
+from demo.texts import LANGUAGES, WORDS
 
 
 class Refusal(ValueError):

@@ -2,6 +2,7 @@
 
 import os
 import re
+from importlib.resources import files
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from attnkit import load_checkpoint
 from tests.serving import CHROMIUM, CHROMIUM_ARGS, add_reference, build_site, fill, serve
 
 TIED, ONE_MORE = "0101010101010101", "0101010110101011"
+AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
 
 
 @pytest.fixture(scope="session")
@@ -153,3 +155,13 @@ def model_says(checkpoints, name, ids):
 
 def bits(sequence):
     return [int(bit) for bit in sequence]
+
+
+def faults(page):
+    """(rule, element) of each serious or critical fault, after axe has looked at every text's contrast."""
+    page.evaluate(AXE)
+    found = page.evaluate("axe.run(document)")
+    looked_at = [rule for rule in found["passes"] + found["violations"] if rule["id"] == "color-contrast"]
+    assert sum(len(rule["nodes"]) for rule in looked_at) > 30
+    grave = [rule for rule in found["violations"] if rule["impact"] in ("serious", "critical")]
+    return [(rule["id"], node["html"][:80]) for rule in grave for node in rule["nodes"]]

@@ -14,10 +14,10 @@ from pathlib import Path
 import httpx
 import torch
 
-from attnkit.checkpoint import Checkpoint, TaskInfo, load_checkpoint, save_checkpoint
+from attnkit.checkpoint import Checkpoint, TaskInfo, save_checkpoint
 from attnkit.data import DataConfig, task_dataset
 from attnkit.model import ModelConfig, TinyTransformer
-from attnkit.reference import Reference, make_reference, sha256
+from attnkit.reference import Reference, make_reference
 from attnkit.tasks import get_task
 
 ROOT = Path(__file__).parents[1]
@@ -68,7 +68,7 @@ def write_grown(folder: Path) -> dict[int, TinyTransformer]:
 def add_reference(folder: Path) -> Reference:
     """What is usual for the majority checkpoint of this folder: over the 500 sequences of its test set."""
     dataset = task_dataset(get_task("majority"), DataConfig(), "test")
-    reference = make_reference(load_checkpoint(folder), dataset, TaskInfo().vocab, sha256(folder))
+    reference = make_reference(folder, dataset)
     reference.save(folder)
     return reference
 

@@ -1,30 +1,17 @@
 """The page for everybody: axe-core finds no serious fault, and keys alone reach all of it."""
 
 import os
-from importlib.resources import files
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.browsing import TIED, answer, field, grid, open_large, switch, type_in
+from tests.browsing import TIED, answer, faults, field, grid, open_large, switch, type_in
 from tests.serving import CHROMIUM
 
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(not CHROMIUM and not os.environ.get("CI"), reason="no chromium on this machine"),
 ]
-
-AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
-
-
-def faults(page):
-    """(rule, element) of each serious or critical fault, after axe has looked at every text's contrast."""
-    page.evaluate(AXE)
-    found = page.evaluate("axe.run(document)")
-    looked_at = [rule for rule in found["passes"] + found["violations"] if rule["id"] == "color-contrast"]
-    assert sum(len(rule["nodes"]) for rule in looked_at) > 30
-    grave = [rule for rule in found["violations"] if rule["impact"] in ("serious", "critical")]
-    return [(rule["id"], node["html"][:80]) for rule in grave for node in rule["nodes"]]
 
 
 def use_everything(page):
@@ -34,10 +21,20 @@ def use_everything(page):
     page.locator(".pin").click()
     page.locator(".set summary").click()
     page.locator(".set thead button").nth(3).click()
+    open_studies(page)
     switch(page, 0, 3).click()
     expect(grid(page)).to_have_attribute("data-off", "0.3")
     expect(page.locator(".ranks li")).to_have_count(5)
     expect(page.locator(".stale")).to_have_count(0)  # numbers of the sequence before are pale until the new ones come
+
+
+def open_studies(page):
+    """Of the differences those of one statistic: axe takes its time for each cell."""
+    for study in (".worths", ".differing"):
+        page.locator(f"{study} summary").click()
+        expect(page.locator(f"{study} tbody tr").first).to_be_visible()
+    page.locator(".choose-statistic").select_option("entropy")
+    expect(page.locator(".differing tbody tr")).to_have_count(8)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -57,6 +54,7 @@ def test_axe_finds_no_serious_fault_on_a_phone_in_chinese(open_page, theme):
     page = open_page(theme=theme, query="&language=zh&head=1.1", width=390, height=844, is_mobile=True)
     expect(page.locator(".large h2")).to_have_text("第 1 层，头 1")
     page.locator(".set summary").click()
+    open_studies(page)
 
     assert faults(page) == []
 

@@ -5,16 +5,19 @@ import pandas as pd
 import pytest
 import torch
 
-from analysis import head_stats
+from analysis import head_stats, training_dynamics
 from analysis import reference as command
+from analysis.head_importance import importance_frame
+from analysis.subject import open_subject
 from attnkit import load_checkpoint
 from attnkit.data import Batch, DataConfig, task_dataset
+from attnkit.importance import measure_importance
 from attnkit.measures import applicable
 from attnkit.reading import read_batch
-from attnkit.reference import BINS, FILE, LEVELS, WORTH, Reference, counts, sha256
+from attnkit.reference import BINS, FILE, LEVELS, METHODS, WORTH, Reference, counts, sha256
 from attnkit.tasks import get_task
 from demo import shelf, usual, views
-from tests.serving import COLOURS, add_reference, fill
+from tests.serving import COLOURS, add_reference, fill, write_grown
 
 
 @pytest.fixture
@@ -33,11 +36,17 @@ def over(values):
         **text,
         count=np.array(len(values)),
         length=np.array(5),
+        classes=np.array(["c"]),
         statistics=np.array(["x"]),
         quantiles=quantiles,
-        histogram=np.zeros((1, 1, 1, BINS), dtype=int),
+        histogram=np.zeros((1, 1, 1, 1, BINS), dtype=int),
         columns=np.array(["x"]),
         means=np.mean(values).reshape(1, 1, 1),
+        uniform=np.zeros(1),
+        worth=np.zeros((1, 1, 2, 2, 3)),
+        differences=np.zeros(0, dtype=[("layer", int)]),
+        steps=np.zeros(0, dtype=int),
+        training=np.zeros((0, 1, 1, 1)),
         **maps,
         **ids,
         nearest_wrong=np.zeros((2, 5), dtype=int),
@@ -139,10 +148,69 @@ def test_what_a_head_is_worth_is_what_the_set_loses_when_its_columns_of_w_o_are_
 def test_a_histogram_counts_every_sequence_between_the_least_and_the_most(checkpoints):
     reference = add_reference(checkpoints / "majority")
 
-    assert (reference.histogram.sum(axis=-1) == 500).all()
-    assert (reference.histogram[..., [0, -1]] > 0).all()
-    assert counts(np.arange(2.0 * BINS)).tolist() == [2] * BINS
-    assert counts(np.full(7, 0.3)).tolist() == [7] + [0] * (BINS - 1)
+    assert (reference.histogram.sum(axis=(-2, -1)) == 500).all()
+    assert (reference.histogram.sum(axis=-2)[..., [0, -1]] > 0).all()
+    assert counts(np.arange(2.0 * BINS), np.arange(2 * BINS) % 2, 3).tolist() == [[1] * BINS, [1] * BINS, [0] * BINS]
+    assert counts(np.full(7, 0.3), np.ones(7, dtype=int), 2).tolist() == [[0] * BINS, [7] + [0] * (BINS - 1)]
+
+
+def test_each_label_has_a_histogram_of_its_own_sequences(checkpoints):
+    reference = add_reference(checkpoints / "majority")
+    (batch,) = task_dataset(get_task("majority"), DataConfig(), "test").batches(500)
+    labels = batch.labels.numpy()
+    readings = read_batch(load_checkpoint(checkpoints / "majority"), batch, applicable(["0", "1"]))
+    k = list(reference.statistics).index("selectivity")
+    values = readings.values[:, 1, 2, k].float().numpy()
+    edges = np.linspace(values.min(), values.max(), BINS + 1)
+
+    assert list(reference.classes) == ["not majority", "majority"]
+    for c in (0, 1):
+        expected, _ = np.histogram(values[labels == c], edges)
+        assert np.abs(np.cumsum(expected) - np.cumsum(reference.histogram[1, 2, k, c])).max() <= 1  # on an edge
+
+
+def test_the_differences_are_those_of_the_analysis(checkpoints, tmp_path):
+    reference = add_reference(checkpoints / "majority")
+    given = ["--checkpoint", str(checkpoints / "majority"), "--split", "test", "--device", "cpu"]
+    head_stats.main([*given, "--out", str(tmp_path / "out")])
+    table = pd.read_csv(tmp_path / "out" / "differences.csv")
+
+    assert list(reference.differences.dtype.names) == list(table.columns)
+    assert len(table) > 8 * 17
+    for name in table:
+        expected = table[name].to_numpy()
+        if expected.dtype.kind == "f":
+            assert reference.differences[name] == pytest.approx(expected, rel=1e-9)
+        else:
+            assert (reference.differences[name] == expected).all()
+
+
+def test_what_heads_are_worth_is_what_the_analysis_says_by_either_method(checkpoints):
+    reference = add_reference(checkpoints / "majority")
+    dataset = task_dataset(get_task("majority"), DataConfig(), "test")
+    importance = measure_importance(load_checkpoint(checkpoints / "majority"), lambda: dataset.batches(500))
+    table = importance_frame(importance, population=False).set_index(["method", "layer", "head"])
+
+    for m, method in enumerate(METHODS):
+        for e, effect in enumerate(WORTH):
+            ends = table.loc[method, [effect, f"{effect}_ci_low", f"{effect}_ci_high"]].to_numpy()
+            assert reference.worth[:, :, m, e].reshape(8, 3) == pytest.approx(ends, rel=1e-6, abs=1e-9)
+
+
+def test_the_way_through_training_is_that_of_the_analysis(checkpoints):
+    write_grown(checkpoints / "grown")
+    reference = add_reference(checkpoints / "grown")
+    args = training_dynamics.parse(["--checkpoint", str(checkpoints / "grown"), "--split", "test", "--device", "cpu"])
+    subject = open_subject(training_dynamics.args_of(args, checkpoints / "grown"))
+    (training,) = training_dynamics.check([subject])
+    table = training_dynamics.follow(training, subject, training_dynamics.cli.progress(total=3))["dynamics"]
+
+    assert reference.steps.tolist() == [0, 5, 20]
+    for k, name in enumerate(reference.columns):
+        rows = table[table["statistic"] == name].sort_values(["step", "layer", "head"])
+        assert reference.training[..., k].flatten() == pytest.approx(rows["mean"].to_numpy(), rel=1e-5, abs=1e-7)
+        assert reference.uniform[k] == pytest.approx(rows["uniform"].mean(), nan_ok=True)
+    assert reference.training[-1] == pytest.approx(reference.means, rel=1e-5, abs=1e-7)  # the last is the trained model
 
 
 def test_a_reference_of_an_earlier_version_is_told_from_a_damaged_one(checkpoints):
@@ -221,6 +289,9 @@ def test_the_shipped_reference_is_of_the_shipped_weights_and_of_all_sequences():
 
     assert str(reference.weights_sha256) == sha256(folder)
     assert int(reference.count) == 2**16
+    assert "p_adjusted" not in reference.differences.dtype.names  # nothing is estimated
+    assert len(reference.steps) == 16
+    assert (folder / FILE).stat().st_size <= 150_000
 
 
 # ---------------------------------------------------------------- on the page
