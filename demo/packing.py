@@ -123,7 +123,7 @@ def studies(checkpoint: str) -> dict[str, Any]:
         "classes": known.classes.tolist(),
         "ends": significant(known.quantiles[..., [0, -1]]),
         "histogram": known.histogram.tolist(),
-        "differences": {name: plain(table[name]) for name in table.dtype.names},  # without p_adjusted: a population
+        "differences": {name: plain(table[name]) for name in table.dtype.names or ()},  # a population has no p
         "methods": METHODS,
         "effects": WORTH,
         "worth": significant(known.worth),
