@@ -13,7 +13,7 @@ lose, `attnkit.hfimportance` says.
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import permutations
 from typing import TYPE_CHECKING
@@ -97,18 +97,9 @@ def study(subject: Subject) -> None:
 def study_texts(subject: TextSubject) -> None:
     """Of a transformers model: single heads, over texts."""
     from attnkit import hfimportance, hfstats, pretrained
-    from attnkit.replay import Layers
-
-    def windows() -> Iterator[TextBatch]:
-        return subject.texts.batches(WINDOW * subject.batch_size)
 
     started = time.perf_counter()
-    layers = Layers.of(subject.model, next(windows()))
-    runs = subject.texts.seen.sequences * layers.layers * layers.heads * 2  # without the head, and with its mean output
-    with cli.progress(total=runs, unit="text", unit_scale=True) as bar:
-        importance, similarities = hfimportance.measure_importance(
-            subject.model, windows, size=subject.batch_size, tick=bar.update
-        )
+    importance, similarities = measure_texts(subject, hfimportance.METHODS)
     vocab, length = pretrained.vocabulary(subject.tokenizer), subject.texts.seen.length
     described = hfstats.collect(subject.model, subject.batches(), vocab, longest=length, size=subject.batch_size)
     seconds = time.perf_counter() - started
@@ -136,6 +127,23 @@ def study_texts(subject: TextSubject) -> None:
     for note in subject.notes():
         print(f"warning: {note}")
     print(f"report: {report}")
+
+
+def measure_texts(subject: TextSubject, methods: Sequence[str]) -> "tuple[Importance, Similarities | None]":
+    """`hfimportance.measure_importance` of the subject, behind a progress bar where someone looks."""
+    from attnkit import hfimportance
+    from attnkit.replay import Layers
+
+    def windows() -> Iterator[TextBatch]:
+        return subject.texts.batches(WINDOW * subject.batch_size)
+
+    layers = Layers.of(subject.model, next(windows()))
+    replaced = sum(method != "gradient" for method in methods)
+    runs = subject.texts.seen.sequences * layers.layers * layers.heads * replaced
+    with cli.progress(total=runs, unit="text", unit_scale=True) as bar:
+        return hfimportance.measure_importance(
+            subject.model, windows, methods=methods, size=subject.batch_size, tick=bar.update
+        )
 
 
 def importance_frame(importance: Importance, *, population: bool) -> pd.DataFrame:
@@ -280,11 +288,13 @@ def unit(values: np.ndarray) -> np.ndarray:
 
 
 def statistics_rows(importance: Importance, *, population: bool) -> pd.DataFrame:
-    """What a head is worth as rows of `head_stats_long`: accuracy_drop and loss_increase (zero ablation) and
-    gradient_importance, over all sequences."""
-    zero, gradient = importance.of_head["zero"], importance.of_head["gradient"]
+    """What a head is worth as rows of `head_stats_long`: what zero ablation costs, of `importance.effects`, and
+    gradient_importance where there is a gradient, over all sequences."""
+    places = [(name, "zero", k) for k, name in enumerate(importance.effects) if name not in COUNTED]
+    places += [("gradient_importance", "gradient", 1)] if "gradient" in importance.of_head else []
     frames = []
-    for name, m, k in (("accuracy_drop", zero, 0), ("loss_increase", zero, 1), ("gradient_importance", gradient, 1)):
+    for name, method, k in places:
+        m = importance.of_head[method]
         layer, head = (axis.ravel() for axis in np.indices(m.count.shape[:2]))
         frame = pd.DataFrame({"layer": layer, "head": head, "statistic": name, "group": "all"})
         columns = {"n": m.count.long(), "mean": m.mean, "std": m.std, "sem": m.sem}
@@ -297,11 +307,19 @@ def statistics_rows(importance: Importance, *, population: bool) -> pd.DataFrame
 DICTIONARY = pd.DataFrame(  # of these rows, as in `tables.dictionary_frame`
     [
         ("accuracy_drop", "accuracy − accuracy without the head (its output replaced by 0)", "none"),
-        ("loss_increase", "loss without the head (its output replaced by 0) − loss", "nats"),
+        (
+            "loss_increase",
+            "loss without the head (its output replaced by 0) − loss; of a language model per token",
+            "nats",
+        ),
+        ("answers_changed", "share of answers that are others without the head (its output replaced by 0)", "none"),
+        ("divergence", "Kullback–Leibler divergence of what the model says without the head from what it says", "nats"),
+        ("embedding_change", "1 − cosine of a text’s embedding without the head and with it", "none"),
+        ("similarity_change", "|cosine of two neighbouring texts without the head − with it|", "none"),
         ("gradient_importance", "|∂loss/∂ξ| with a gate ξ = 1 on the head's output", "nats"),
     ],
     columns=["statistic", "definition", "unit"],
-).assign(defined_on="sequences with a label", uniform="none")
+).assign(defined_on="sequences, those with a label where it is of answers that are right", uniform="none")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Statistics of every head of a transformers model over texts: the same readings and tables as our own model's."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -10,31 +11,16 @@ from transformers import PreTrainedModel
 
 from attnkit.headstats import HeadStats
 from attnkit.hf import LONGEST_WHOLE, Site, attending, whole
-from attnkit.hfreading import KindReadings, read_batch
+from attnkit.hfreading import read_batch
 from attnkit.measures import Measure, applicable
-from attnkit.offsets import OffsetSums
 from attnkit.pretrained import has_two_parts, inputs_of
+from attnkit.reading import Readings, joined
 from attnkit.spans import PLACES
+from attnkit.store import KindStats, Store
+from attnkit.tables import per_sequence_table
 from attnkit.text import TextBatch
 
 SIZE = 32  # texts that run side by side
-
-
-@dataclass(frozen=True)
-class TextStats:
-    """What is known of all heads of one kind of attention after some texts."""
-
-    stats: HeadStats
-    offsets: OffsetSums | None  # None where queries and keys are of two texts
-    methods: frozenset[str]  # how it was read: `hfreading.WHOLE`, `hfreading.BLOCKS`
-
-    @classmethod
-    def of(cls, read: KindReadings, measures: dict[str, Measure], longest: int) -> "TextStats":
-        return cls(HeadStats.of(read.readings, measures, longest), read.offsets, read.methods)
-
-    def __add__(self, other: "TextStats") -> "TextStats":
-        offsets = None if self.offsets is None or other.offsets is None else self.offsets + other.offsets
-        return TextStats(self.stats + other.stats, offsets, self.methods | other.methods)
 
 
 @dataclass(frozen=True)
@@ -42,7 +28,7 @@ class Collected:
     """By kind of attention: `self`, or of models of two parts `encoder`, `decoder` and `cross`."""
 
     measures: dict[str, dict[str, Measure]]
-    of_kind: dict[str, TextStats]
+    of_kind: dict[str, KindStats]
 
 
 def collect(
@@ -52,33 +38,82 @@ def collect(
     *,
     longest: int = LONGEST_WHOLE,
     size: int = SIZE,
-    on_readings: Callable[[dict[str, KindReadings]], None] | None = None,
+    on_readings: Callable[[dict[str, Readings]], object] = lambda readings: None,
 ) -> Collected:
     """Run `model` over `batches` and return the statistics of all its heads.
 
     How the texts are cut into batches changes nothing; at most `size` of a batch run side by side, those of like
     length together. `longest`, the most tokens that a text may have, fixes the histograms' edges. Mean maps are not
-    kept: texts have many lengths. Raises ValueError for a model in train mode, that never calls transformers'
-    attention interface, or whose layers do not all have as many heads of attention; and for one of two parts, if a
-    batch has nothing for its decoder.
+    kept: texts have many lengths. `on_readings` is handed every batch's numbers, in its order. Raises
+    ValueError for a model in train mode, that never calls transformers' attention interface, or whose layers do not
+    all have as many heads of attention; and for one of two parts, if a batch has nothing for its decoder.
     """
-    found: dict[str, TextStats] = {}
+    found: dict[str, KindStats] = {}
     measures: dict[str, dict[str, Measure]] = {}
     for batch in batches:
-        if has_two_parts(model) and batch.decoder is None:
-            name = type(model).__name__
-            raise ValueError(f"batches: {name} has an encoder and a decoder, and there is no text for the decoder")
-        for _, some in alike(batch, size, size * LONGEST_WHOLE):
+        order: list[int] = []
+        parts: list[dict[str, Readings]] = []
+        for rows, some in alike(batch, size, size * LONGEST_WHOLE):
             on_device = some.each(lambda t: t.to(model.device))
             measures = measures or applicable_to(model, on_device, vocab)
             read = read_batch(model, on_device, measures)
-            parts = {kind: TextStats.of(r, measures[kind], longest) for kind, r in read.items()}
-            found = {kind: found[kind] + part if kind in found else part for kind, part in parts.items()}
-            if on_readings:
-                on_readings(read)
+            for kind, r in read.items():
+                part = KindStats(HeadStats.of(r.readings, measures[kind], longest), r.offsets, r.methods)
+                found[kind] = found[kind] + part if kind in found else part
+            order += rows
+            parts.append({kind: r.readings for kind, r in read.items()})
+        back = torch.tensor(order).argsort()
+        on_readings({kind: in_order([part[kind] for part in parts], back) for kind in measures})
     if not found:
         raise ValueError("batches: there are none")
     return Collected(measures, found)
+
+
+def in_order(parts: Sequence[Readings], order: Int[Tensor, "B"]) -> Readings:
+    together = joined(parts)
+    tensors = {f.name: getattr(together, f.name)[order] for f in fields(Readings) if f.name != "maps"}
+    return Readings(**tensors, maps={})
+
+
+def collect_in_shards(
+    model: PreTrainedModel,
+    batches: Iterable[TextBatch],
+    vocab: Sequence[str],
+    store: Store,
+    *,
+    longest: int,
+    size: int = SIZE,
+    per_sequence: bool = False,
+) -> Collected:
+    """`collect`, a batch at a time: what `store` has is taken from there, what is new is kept in it."""
+    found: dict[str, KindStats] = {}
+    measures: dict[str, dict[str, Measure]] = {}
+    for number, batch in enumerate(batches):
+        measures = measures or applicable_to(model, batch.each(lambda t: t.to(model.device)), vocab)
+        known = {kind: store.get(number, kind) for kind in measures}
+        parts = {kind: part for kind, part in known.items() if part is not None}
+        if len(parts) < len(measures):
+            seen: list[dict[str, Readings]] = []
+            some = collect(model, [batch], vocab, longest=longest, size=size, on_readings=seen.append)
+            parts = some.of_kind
+            for kind, part in parts.items():
+                rows = []
+                if per_sequence:
+                    places = places_of(batch, kind)
+                    rows = [per_sequence_table(read[kind], tuple(measures[kind]), places) for read in seen]
+                store.put(number, part, rows, kind)
+        found = {kind: found[kind] + part if kind in found else part for kind, part in parts.items()}
+    if not found:
+        raise ValueError("batches: there are none")
+    return Collected(measures, found)
+
+
+def places_of(batch: TextBatch, kind: str) -> dict[str, np.ndarray]:
+    """Which text of its file each is, which window of it, and how many tokens look: those of the queries."""
+    assert batch.places is not None
+    row, window = batch.places.T.numpy()
+    looks = batch.decoder if batch.decoder is not None and kind != "encoder" else batch
+    return {"row": row, "window": window, "tokens": lengths_of(looks).numpy()}
 
 
 def alike(batch: TextBatch, size: int, tokens: int, waste: float = 1) -> Iterator[tuple[list[int], TextBatch]]:
@@ -114,19 +149,25 @@ def trimmed(batch: TextBatch) -> TextBatch:
     """Without columns that are padding in all texts."""
     decoder = None if batch.decoder is None else trimmed(batch.decoder)
     if batch.mask is None:
-        return TextBatch(batch.tokens, None, batch.labels, batch.special, batch.segments, decoder)
+        return replace(batch, decoder=decoder)
     used = batch.mask.any(dim=0)
     mask = batch.mask[:, used]
     tokens, special, segments = (
         None if t is None else t[:, used] for t in (batch.tokens, batch.special, batch.segments)
     )
     assert tokens is not None
-    return TextBatch(tokens, None if mask.all() else mask, batch.labels, special, segments, decoder)
+    return TextBatch(tokens, None if mask.all() else mask, batch.labels, special, segments, decoder, batch.places)
 
 
 @torch.no_grad()
 def applicable_to(model: PreTrainedModel, batch: TextBatch, vocab: Sequence[str]) -> dict[str, dict[str, Measure]]:
-    """The statistics that the model defines for each kind of attention, told by its attention on two tokens."""
+    """The statistics that the model defines for each kind of attention, told by its attention on two tokens.
+
+    Raises ValueError as `collect` does.
+    """
+    if has_two_parts(model) and batch.decoder is None:
+        name = type(model).__name__
+        raise ValueError(f"batches: {name} has an encoder and a decoder, and there is no text for the decoder")
     sites: dict[str, list[Site]] = {}
 
     def attend(site: Site) -> Tensor:

@@ -1,5 +1,6 @@
 """A transformers model and its tokenizer, from a folder or a name on the hub."""
 
+from copy import deepcopy
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,14 @@ def load(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         raise ValueError(
             f"hf: got {name!r}: {here or 'what the hub has'} is no model that can be read ({why})"
         ) from None
+
+
+def untrained(model: PreTrainedModel) -> PreTrainedModel:
+    """The same architecture with fresh weights (seed 0), in eval mode, on the same device."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        fresh = type(model)(deepcopy(model.config))
+    return fresh.to(model.device, model.dtype).eval()  # type: ignore[arg-type]  # as in analysis.texts
 
 
 def folder_of(name: str) -> Path | None:

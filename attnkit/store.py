@@ -8,9 +8,11 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors import safe_open
@@ -23,12 +25,27 @@ from attnkit.meanmaps import MapSums
 from attnkit.measures import applicable
 from attnkit.model import TinyTransformer
 from attnkit.moments import Moments
+from attnkit.offsets import OffsetSums
 from attnkit.reading import Readings
 from attnkit.tables import per_sequence_table
 from attnkit.workers import cut
 
 MOMENTS = ("count", "mean", "m2", "low", "high")
+OFFSETS = ("weights", "pairs")
 SHARD = 32  # batches
+
+
+@dataclass(frozen=True)
+class KindStats:
+    """What is known of all heads of one kind of attention after some sequences."""
+
+    stats: HeadStats
+    offsets: OffsetSums | None = None  # of texts, unless queries and keys are of two of them
+    methods: frozenset[str] = frozenset()  # of texts: how they were read, `hfreading.WHOLE`, `hfreading.BLOCKS`
+
+    def __add__(self, other: "KindStats") -> "KindStats":
+        offsets = None if self.offsets is None or other.offsets is None else self.offsets + other.offsets
+        return KindStats(self.stats + other.stats, offsets, self.methods | other.methods)
 
 
 class Store:
@@ -44,33 +61,33 @@ class Store:
         folder.mkdir(parents=True)
         file.write_text(json.dumps(identity, indent=2) + "\n", encoding="utf-8")
 
-    def get(self, number: int) -> HeadStats | None:
-        """The statistics of a finished shard, or None."""
-        file = self.shard(number)
+    def get(self, number: int, kind: str = "self") -> KindStats | None:
+        """What is kept of a finished shard, or None. `kind`: of attention."""
+        file = self.shard(number, kind)
         return load_stats(file) if file.is_file() else None
 
-    def put(self, number: int, stats: HeadStats, per_sequence: list[pa.Table]) -> None:
+    def put(self, number: int, kept: KindStats, per_sequence: list[pa.Table], kind: str = "self") -> None:
         """Keep a finished shard, and with it the rows of its sequences if there are any."""
         if per_sequence:
-            write_row_groups(self.rows(number), per_sequence)
-        unfinished = self.shard(number).with_suffix(".tmp")
-        save_stats(stats, unfinished)
-        os.replace(unfinished, self.shard(number))  # the shard counts as finished from here on
+            write_row_groups(self.rows(f"{number:06d}", kind), per_sequence)
+        unfinished = self.shard(number, kind).with_suffix(".tmp")
+        save_stats(kept, unfinished)
+        os.replace(unfinished, self.shard(number, kind))  # the shard counts as finished from here on
 
-    def write_per_sequence(self, file: Path) -> None:
+    def write_per_sequence(self, file: Path, kind: str = "self") -> None:
         """Join the rows of all shards into one Parquet file, a row group at a time."""
-        parts = (pq.ParquetFile(part) for part in sorted(self.folder.glob("*.parquet")))
+        parts = (pq.ParquetFile(part) for part in sorted(self.folder.glob(self.rows("*", kind).name)))
         write_row_groups(file, (part.read_row_group(i) for part in parts for i in range(part.num_row_groups)))
 
     def clear(self) -> None:
         if self.folder.exists():
             shutil.rmtree(self.folder)
 
-    def shard(self, number: int) -> Path:
-        return self.folder / f"{number:06d}.safetensors"
+    def shard(self, number: int, kind: str) -> Path:
+        return self.folder / f"{number:06d}-{kind}.safetensors"
 
-    def rows(self, number: int) -> Path:
-        return self.folder / f"{number:06d}.parquet"
+    def rows(self, number: str, kind: str) -> Path:
+        return self.folder / f"{number}-{kind}.parquet"
 
 
 def check_identity(kept: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -93,9 +110,11 @@ def write_row_groups(file: Path, tables: Iterable[pa.Table]) -> None:
             writer.close()
 
 
-def save_stats(stats: HeadStats, file: Path) -> None:
-    """Write HeadStats as a safetensors file: every tensor under a path of names, and JSON beside them."""
-    tensors: dict[str, Tensor] = {}
+def save_stats(kept: KindStats, file: Path) -> None:
+    """Write the sums as a safetensors file: every tensor under a path of names, and JSON beside them."""
+    stats, tensors = kept.stats, dict[str, Tensor]()
+    if kept.offsets is not None:
+        tensors |= {f"offsets/{name}": getattr(kept.offsets, name) for name in OFFSETS}
     for (label, predicted), cell in stats.cells.items():
         at = f"cells/{label}/{predicted}"
         for part in ("values", "uniform", "loss"):
@@ -109,11 +128,12 @@ def save_stats(stats: HeadStats, file: Path) -> None:
         "longest": stats.longest,
         "cells": list(stats.cells),
         "maps": {str(T): sums.count for T, sums in stats.maps.items()},
+        "methods": sorted(kept.methods),
     }
     save_file({name: t.contiguous().clone() for name, t in tensors.items()}, file, {"attnkit": json.dumps(head)})
 
 
-def load_stats(file: Path) -> HeadStats:
+def load_stats(file: Path) -> KindStats:
     """Read what `save_stats` wrote; every number is the same to the bit."""
     with safe_open(file, framework="pt") as opened:
         head = json.loads(opened.metadata()["attnkit"])
@@ -132,7 +152,11 @@ def load_stats(file: Path) -> HeadStats:
             )
             for T, count in head["maps"].items()
         }
-    return HeadStats(tuple(head["names"]), head["longest"], cells, maps)
+        offsets = None
+        if f"offsets/{OFFSETS[0]}" in opened.keys():  # noqa: SIM118  # it is no dict
+            offsets = OffsetSums(*(opened.get_tensor(f"offsets/{name}") for name in OFFSETS))
+    stats = HeadStats(tuple(head["names"]), head["longest"], cells, maps)
+    return KindStats(stats, offsets, frozenset(head["methods"]))
 
 
 def collect_in_shards(
@@ -145,17 +169,17 @@ def collect_in_shards(
     for number, shard in enumerate(cut(batches, SHARD)):
         part = store.get(number)
         if part is None:
-            kept: list[Readings] = []
-            part = collect(model, shard, vocab, on_readings=kept.append if per_sequence else None)
-            store.put(number, part, per_sequence_tables(kept, names, first))
-        stats = stats + part
+            seen: list[Readings] = []
+            part = KindStats(collect(model, shard, vocab, on_readings=seen.append if per_sequence else None))
+            store.put(number, part, per_sequence_tables(seen, names, first))
+        stats = stats + part.stats
         first += sum(map(len, shard))
     return stats
 
 
-def per_sequence_tables(kept: list[Readings], names: Sequence[str], first: int) -> list[pa.Table]:
+def per_sequence_tables(seen: list[Readings], names: Sequence[str], first: int) -> list[pa.Table]:
     tables = []
-    for readings in kept:
-        tables.append(per_sequence_table(readings, names, first))
+    for readings in seen:
+        tables.append(per_sequence_table(readings, names, {"row": first + np.arange(len(readings.predicted))}))
         first += len(readings.predicted)
     return tables

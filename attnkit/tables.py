@@ -1,6 +1,6 @@
 """HeadStats as pandas frames: tidy, full precision, one row per head, statistic and group."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import add
 
@@ -156,16 +156,16 @@ def offsets_frame(offsets: OffsetSums) -> pd.DataFrame:
     return frame.assign(mean=offsets.weights.numpy().ravel()[seen] / n[seen])
 
 
-def per_sequence_table(readings: Readings, names: Sequence[str], first: int) -> pa.Table:
-    """One row per sequence and head: `row` (the sequence's place in the data, from `first`), `label` and `predicted`
-    as class numbers (null without a label), `loss`, `layer`, `head`, and each statistic (null where undefined)."""
+def per_sequence_table(readings: Readings, names: Sequence[str], places: Mapping[str, np.ndarray]) -> pa.Table:
+    """One row per sequence and head: `places`, the columns (B,) that say which sequence it is, `label` and `predicted`
+    as class numbers (null where there is none), `loss`, `layer`, `head`, each statistic (null where undefined)."""
     B, layers, heads, _ = readings.values.shape
     row, layer, head = (axis.ravel() for axis in np.indices((B, layers, heads)))
-    labels, loss = readings.labels.numpy()[row], readings.loss.numpy()[row]
-    columns = {
-        "row": pa.array(first + row),
+    labels, predicted, loss = (t.numpy()[row] for t in (readings.labels, readings.predicted, readings.loss))
+    columns = {name: pa.array(of_sequences[row]) for name, of_sequences in places.items()}
+    columns |= {
         "label": pa.array(labels, mask=labels == NO_LABEL),
-        "predicted": pa.array(readings.predicted.numpy()[row]),
+        "predicted": pa.array(predicted, mask=predicted == NO_LABEL),
         "loss": pa.array(loss, mask=np.isnan(loss)),
         "layer": pa.array(layer),
         "head": pa.array(head),

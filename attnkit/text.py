@@ -7,7 +7,7 @@ any; read a piece at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,6 +35,7 @@ class TextBatch(Batch):
     special: Bool[Tensor, "B T"] | None = None  # True on tokens that the tokenizer put there, such as [SEP]
     segments: Int[Tensor, "B T"] | None = None  # of pairs: 0 in the first text, 1 in the second
     decoder: TextBatch | None = None  # of models of two parts: what their decoder reads
+    places: Int[Tensor, "B 2"] | None = None  # the text's number in its file and the window's in the text, from 0
 
     def each(self, change: Callable[[Tensor], Tensor]) -> TextBatch:
         def changed(t: Tensor | None) -> Tensor | None:
@@ -42,7 +43,7 @@ class TextBatch(Batch):
 
         decoder = None if self.decoder is None else self.decoder.each(change)
         of_tokens = changed(self.mask), changed(self.labels), changed(self.special), changed(self.segments)
-        return TextBatch(change(self.tokens), *of_tokens, decoder)
+        return TextBatch(change(self.tokens), *of_tokens, decoder, changed(self.places))
 
 
 class Text(NamedTuple):
@@ -61,6 +62,7 @@ class Encoded(NamedTuple):
     segments: list[int] | None  # of pairs
     decoder: Encoded | None
     label: str | None
+    place: tuple[int, int] = (0, 0)  # the text's number in its file, the window's in the text
 
 
 @dataclass
@@ -116,7 +118,7 @@ class Texts:
             seen.sequences += len(some)
             seen.length = max(seen.length, *(len(part.tokens) for e in some for part in (e, e.decoder or e)))
             seen.labelled = bool(numbers)
-            yield batch
+            yield replace(batch, places=torch.tensor([e.place for e in some]))
         if not seen.count:
             raise ValueError(f"{self.path}: has no texts")
         self.seen = seen
@@ -140,9 +142,11 @@ class Texts:
             for number, windows in enumerate(found, start=seen.count + 1):
                 if not windows[0].tokens:
                     raise ValueError(f"{self.path}: row {number}: text: the tokenizer makes no token of it")
+            first_number = seen.count
             seen.count += len(chunk)
             seen.truncated += truncated
-            yield from (window for windows in found for window in windows)
+            for number, windows in enumerate(found, start=first_number):
+                yield from (window._replace(place=(number, k)) for k, window in enumerate(windows))
 
     def check(self, text: Text, first: Text) -> None:
         """Raise ValueError for what cannot be read beside the first text, and take note of a label that is new."""

@@ -431,8 +431,6 @@ def test_only_one_subject_can_be_named(tmp_path):
         head_stats.main(["--text", "a.txt"])
     with pytest.raises(cli.UsageError, match="--text: is missing: --hf needs a file of texts"):
         head_stats.main(["--hf", "a-model"])
-    with pytest.raises(SystemExit):
-        run("a-model", "a.txt", tmp_path, "--resume")
 
 
 def run(model, file, out, *more):
