@@ -9,7 +9,7 @@ const SCALES = {
   loss_increase: {
     place: (x) => Math.sign(x) * (Math.abs(x) <= SMALL ? Math.abs(x) / SMALL : 1 + Math.log10(Math.abs(x) / SMALL)),
     write: short,
-    ticks: ({ low, high }) => [-1, -0.01, 0, 0.0001, 0.01, 1].filter((x) => SCALES.loss_increase.place(x) >= low && SCALES.loss_increase.place(x) <= high),
+    ticks: ({ low, high }) => [-1, -0.01, 0, SMALL, 0.01, 1].filter((x) => SCALES.loss_increase.place(x) >= low && SCALES.loss_increase.place(x) <= high),
   },
 };
 
@@ -58,7 +58,7 @@ function axis(name, around) {
   cell.scope = "col";
   cell.setAttribute("aria-label", t("drawn"));
   for (const x of SCALES[name].ticks(around)) {
-    const tick = make("b", "tick", String(x).replace("-", "−"));
+    const tick = make("b", "tick", x === SMALL ? "10⁻⁴" : String(x).replace("-", "−"));
     tick.style.left = `${100 * share(SCALES[name].place(x), around)}%`;
     box.append(tick);
   }

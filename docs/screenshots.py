@@ -76,6 +76,25 @@ def app_table(browser: Browser, address: str) -> Path:
     return shoot(page, "app-table.png", ".set")
 
 
+def app_worth(browser: Browser, address: str) -> Path:
+    """What each head is worth, one of them chosen."""
+    page = open_app(browser, address, "light", width=1280, height=900)
+    page.locator(".worths summary").click()
+    page.locator(".worths tbody tr").nth(3).click()
+    page.mouse.move(2, 2)
+    return shoot(page, "app-worth.png", ".worths")
+
+
+def app_growth(browser: Browser, address: str) -> Path:
+    """Every head through training, one of them lit."""
+    page = open_app(browser, address, "light", width=1280, height=900)
+    page.locator(".growth summary").click()
+    page.locator(".growth-statistic select").select_option("selectivity")
+    page.locator(".growth .line-of").nth(3).click()
+    page.mouse.move(2, 2)
+    return shoot(page, "app-growth.png", ".growth")
+
+
 def app_text(browser: Browser, _: str) -> Path:
     """MiniLM on a sentence: every head, and what each is worth to the sentence's embedding."""
     with (
@@ -111,15 +130,29 @@ def shoot(page: Page, name: str, part: str | None = None) -> Path:
 
 
 Picture = Callable[[Browser, str], Path]
-PICTURES: list[Picture] = [app, app_dark, app_phone, app_compare, app_arcs, app_table, app_text, report]
+PICTURES: list[Picture] = [
+    app,
+    app_dark,
+    app_phone,
+    app_compare,
+    app_arcs,
+    app_table,
+    app_worth,
+    app_growth,
+    app_text,
+    report,
+]
 
 
 def main() -> None:
+    names = [picture.__name__ for picture in PICTURES]
+    wanted = sys.argv[1:] or names
+    if unknown := [name for name in wanted if name not in names]:
+        sys.exit(f"picture: got {', '.join(unknown)}, allowed is {', '.join(names)}")
     if not CHROMIUM:
         sys.exit("no chromium on this machine: the pictures need one")
     with tempfile.TemporaryDirectory() as logs, serve(ROOT, Path(logs) / "app.log") as address, sync_playwright() as p:
         browser = p.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGS)
-        wanted = sys.argv[1:] or [picture.__name__ for picture in PICTURES]
         for picture in PICTURES:
             if picture.__name__ in wanted:
                 print(picture(browser, address), flush=True)
