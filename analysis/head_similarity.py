@@ -1,16 +1,17 @@
 """Which heads do the same?
 
     python -m analysis.head_similarity [--checkpoint A [--checkpoint B]] [--split exhaustive | --data FILE]
+    python -m analysis.head_similarity --hf MODEL --text FILE
 
-compares every two heads of a checkpoint, in where they look and in what they write, and lays them out as a tree and
-as a map. With a second checkpoint its heads are matched with those of the first: a head's number means nothing from
-one training to another.
+compares every two heads of a checkpoint or of a transformers model, in where they look and in what they write, and
+lays them out as a tree and as a map. With a second checkpoint its heads are matched with those of the first: a head's
+number means nothing from one training to another.
 """
 
 import argparse
 import sys
 import time
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,25 @@ from analysis.report import write_report
 from analysis.similarity_report import figures
 from analysis.study import write_study
 from analysis.subject import Subject, open_subject, parser
+from analysis.texts import TextSubject, add_text_arguments, is_of_texts, open_text_subject
 from attnkit import cli
 from attnkit.ablation import Head
 from attnkit.importance import heads_of
 from attnkit.similarity import Similarity, compare, match
 from attnkit.tables import Z95
 
+OF_TWO = ("similarity_between", "matching")  # tables of two checkpoints
+
 
 def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
+    if is_of_texts(args):
+        study_texts(open_text_subject(args))
+    else:
+        study(args)
+
+
+def study(args: argparse.Namespace) -> None:
     first, *others = [args_of(args, path) for path in args.checkpoint]
     subject, other = open_subject(first), open_subject(others[0]) if others else None
     population, heads = subject.dataset.population, heads_of(subject.model)
@@ -43,23 +54,43 @@ def main(argv: list[str] | None = None) -> None:
     between = None if other is None else compare(subject.model, other.model, subject.batches())
     seconds = time.perf_counter() - started
 
-    tables = {"similarity": within_frame(alike, heads, population=population)}
-    if len(heads) > 1:
-        tables |= {"similarity_tree": tree_frame(alike), "similarity_map": map_frame(alike, heads)}
-    record = subject.record() | {"sequences": int(alike.outputs.weight), "seconds": seconds}
+    tables = tables_of(alike, heads, population=population)
+    record = subject.record() | {"sequences": round(float(alike.outputs.weight)), "seconds": seconds}
     if other is not None and between is not None:
         tables["similarity_between"] = between_frame(between, heads, heads_of(other.model), population=population)
         tables["matching"] = matching_frame(tables["similarity_between"])
         record["against"] = {key: other.record()[key] for key in ("checkpoint", "checkpoint_sha256")}
-    of_two = ("similarity_between", "matching")
-    write_study(subject.out, "similarity", tables, record, figures, stale=of_two)
+    write_study(subject.out, "similarity", tables, record, figures, stale=OF_TWO)
     print(f"{record['sequences']:,} sequences in {seconds:.1f} s")
+    print(f"report: {write_report(subject.out)}")
+
+
+def study_texts(subject: TextSubject) -> None:
+    """Of a transformers model, over texts."""
+    from attnkit import hfsimilarity
+    from attnkit.replay import Layers
+
+    layers = Layers.of(subject.model, next(subject.texts.batches(1)))
+    started = time.perf_counter()
+    alike = hfsimilarity.compare(layers, subject.batches(), size=subject.batch_size)
+    seconds = time.perf_counter() - started
+
+    heads = list(product(range(layers.layers), range(layers.heads)))
+    record = subject.record() | {"sequences": round(float(alike.outputs.weight)), "seconds": seconds}
+    record["warnings"] = subject.notes()
+    write_study(subject.out, "similarity", tables_of(alike, heads, population=False), record, figures, stale=OF_TWO)
+    print(f"{subject.texts.seen.count:,} texts in {seconds:.1f} s")
+    for note in subject.notes():
+        print(f"warning: {note}")
     print(f"report: {write_report(subject.out)}")
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
     p = parser("analysis.head_similarity", "Which heads do the same?", several=True)
+    add_text_arguments(p)
     args = p.parse_args(argv)
+    if is_of_texts(args):
+        return args
     args.checkpoint = getattr(args, "checkpoint", [cli.CHECKPOINT])
     if len(args.checkpoint) > 2:
         p.error(f"argument --checkpoint: got {len(args.checkpoint)} of them, allowed are one or two")
@@ -76,6 +107,13 @@ def check_alike(first: Subject, second: Subject) -> None:
     if tokens[0] != tokens[1]:
         read = f"{second.checkpoint} reads the tokens {tokens[1]}, {first.checkpoint} {tokens[0]}"
         raise ValueError(f"checkpoint: {read}; only heads that read the same can be compared")
+
+
+def tables_of(alike: Similarity, heads: list[Head], *, population: bool) -> dict[str, pd.DataFrame]:
+    tables = {"similarity": within_frame(alike, heads, population=population)}
+    if len(heads) > 1:
+        tables |= {"similarity_tree": tree_frame(alike), "similarity_map": map_frame(alike, heads)}
+    return tables
 
 
 def within_frame(alike: Similarity, heads: list[Head], *, population: bool) -> pd.DataFrame:

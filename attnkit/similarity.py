@@ -154,8 +154,11 @@ def per_sequence(sums: Sequence[Float[Tensor, "*heads B"]], blocks: Sequence[Blo
 
 
 def compare_batch(models: Sequence[Sequence[AttentionCall]], batch: Batch) -> Similarity:
-    """The calls of one model, or of two, on one batch."""
-    blocks = blocks_of(batch.tokens, batch.mask)
+    """The calls of one model, or of two, on one batch.
+
+    Raises ValueError for a call without an output projection.
+    """
+    blocks = blocks_of(batch.tokens, batch.mask, allowed=seen_by_any([call for calls in models for call in calls]))
     sums = [divergences([weights_of(calls, block) for calls in models], block) for block in blocks]
     divergence = per_sequence(sums, blocks)  # (A, E)
 
@@ -164,6 +167,17 @@ def compare_batch(models: Sequence[Sequence[AttentionCall]], batch: Batch) -> Si
     weights = (real.double() / real.sum(dim=1, keepdim=True))[real]
     outputs = Comoments.of(torch.cat([w.flatten(1) for w in written], dim=1).cpu(), weights.cpu())
     return Similarity(divergence, outputs, tuple(w.shape[2] for w in written for _ in range(w.shape[1])))
+
+
+def seen_by_any(calls: Sequence[AttentionCall]) -> Bool[Tensor, "b T T"] | None:
+    """True where a layer lets a query see a key; None: everywhere."""
+    seen: Tensor | None = None
+    for call in calls:
+        if call.mask is None:
+            return None
+        here = call.mask[:, 0].expand(-1, call.query.shape[2], -1)
+        seen = here if seen is None else seen | here
+    return seen
 
 
 def counted(block: Block) -> Bool[Tensor, "b R"]:
@@ -206,6 +220,7 @@ def what_is_written(call: AttentionCall) -> Float[Tensor, "B T H d"]:
 
     Q only turns it, which no covariance's norm notices.
     """
-    assert call.w_o is not None
+    if call.w_o is None:
+        raise ValueError(f"layer {call.layer}: what its heads write is not known: no output projection was found")
     triangle = torch.linalg.qr(call.w_o.transpose(-2, -1).double()).R  # (H, d, d)
     return torch.einsum("bhtd,hcd->bthc", call.output.double(), triangle)

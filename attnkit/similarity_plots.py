@@ -44,7 +44,10 @@ def clustered(frame: pd.DataFrame, tree: pd.DataFrame) -> Figure:
 
 def head_map(frame: pd.DataFrame) -> Figure:
     """Draw the heads as points, near to each other where they look alike, from `similarity_map`."""
-    figure = new_figure(6.0, 5.0, "constrained")
+    scale = min(
+        max((len(frame) / 16) ** 0.5, 1.0), 2.2
+    )  # so that as many heads as in 6 inches by 5 are not in one heap
+    figure = new_figure(6.0 * scale, 5.0 * scale, "constrained")
     ax = figure.subplots()
     for k, layer in enumerate(sorted(frame["layer"].unique())):
         rows = frame[frame["layer"] == layer]
@@ -116,7 +119,7 @@ def cells(ax: Axes, table: pd.DataFrame) -> None:
     draw_cells(ax, table, None, size=7.0 if few else None)
     dress(ax)
     for axis, names in ((ax.xaxis, table.columns), (ax.yaxis, table.index)):
-        size = 8 if few else max(3.0, 8 * MAX_WRITTEN / len(names))
+        size = 8 if few else min(8.0, max(3.0, 500 / len(names)))  # a cell of 12 inches over so many, and some air
         turned = 90 if axis is ax.xaxis and not few else 0
         axis.set_ticks(np.arange(len(names)) + 0.5, list(names), size=size, rotation=turned, **TEXT)
     ax.tick_params(length=0)
