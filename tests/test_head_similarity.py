@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -164,8 +165,7 @@ def test_blocks_of_rows_change_nothing(models, monkeypatch):
     from attnkit import reading
 
     whole = compare(models[0], models[1], [pad(sequences())])
-    original = reading.blocks_of
-    monkeypatch.setattr("attnkit.similarity.blocks_of", lambda tokens, mask: original(tokens, mask, rows=3))
+    monkeypatch.setattr("attnkit.similarity.blocks_of", partial(reading.blocks_of, rows=3))
     parts = compare(models[0], models[1], [pad(sequences())])
 
     torch.testing.assert_close(parts.divergence.mean, whole.divergence.mean, rtol=1e-12, atol=1e-15)
