@@ -115,7 +115,7 @@ function paint() {
   $(".legend .bar").style.background = gradient(shown.both ? "both" : "one");
   $(".legend .top").textContent = state.shared ? common.toFixed(2) : t("each_largest");
   paintLarge();
-  markRow();
+  markDots();
 }
 
 // ---------------------------------------------------------------- what each head is worth here
@@ -169,5 +169,5 @@ function tellUsual() {
   }
   root.dataset.usual = usual ? usual.of : "";
   paintStatistics();
-  markRow();
+  markDots();
 }

@@ -82,7 +82,9 @@ function paintGrowth() {
 
 function paintLines(kind, set, studies) {
   const canvas = $(`.growth-${kind} svg`), wide = canvas.parentNode.clientWidth, { steps } = studies;
-  if (!wide) return;
+  const says = JSON.stringify([wide, growing[kind], view.checkpoint, set.checkpoint, set.count]);
+  if (!wide || canvas.dataset.says === says) return; // an edit changes nothing here
+  canvas.dataset.says = says;
   const name = growing[kind], k = set.columns.findIndex((one) => one.name === name), uniform = studies.uniform[k];
   const lines = byHead(set.means).map(({ layer, head }) => ({ layer, head, values: studies.training.map((at) => at[layer][head][k]) }));
   const around = range([...lines.flatMap(({ values }) => values), uniform, kind === "worth" ? 0 : null]), at = places(steps);

@@ -32,6 +32,7 @@ function picturesOf(chosen) {
 function buildLarge() {
   const box = $(".large"), chosen = state.selected;
   if (!view) return;
+  markHead();
   box.hidden = !chosen;
   pictures = [];
   token = null;

@@ -40,7 +40,8 @@ function fillTable() {
   const shown = order ? inOrder(rows, ({ values }) => values[column], order) : rows;
   for (const row of shown) body.append(tableRow(row, ranges, around, k));
   table.replaceChildren(head, body);
-  markRow();
+  markHead();
+  markDots();
 }
 
 function sortTable(column, again) {
@@ -94,9 +95,8 @@ function drawn(around, ...parts) {
   return cell;
 }
 
-// What changes with each sequence: the dots. And which row is the large head's.
-function markRow() {
-  markHead();
+// What changes with each sequence.
+function markDots() {
   const usual = usualNow();
   for (const dot of element.querySelectorAll(".set .here")) {
     const { layer, head } = dot.closest("tr").dataset, k = statisticOf(prop("over_set"), sorting.column);
