@@ -91,10 +91,9 @@ class BlockReader:
                     self.one_pass(span.hide(torch.zeros(span.shape)), part, 0)
                 values, defined = self.known(part, b)
                 for k, (name, measure) in enumerate(self.measures.items()):
-                    said = uniform_values(measure, block)
                     if name in values and measure.linear:
                         value, where = values[name][0], defined[name]
-                    elif said is not None:
+                    elif (said := uniform_values(measure, block)) is not None:
                         value, where = (t.expand(1, len(block.real[0]))[0] for t in said)
                     else:
                         continue
