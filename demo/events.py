@@ -262,6 +262,7 @@ def translate(asked: Asked) -> tuple[Any, ...]:
 def save(event: gr.EventData, asked: Asked) -> figures.Download:
     """What is shown, as a file; `beside` is the other reading where two are compared."""
     how = {"quantity": event.quantity, "shared_scale": bool(event.shared), "arcs": bool(event.arcs)}
+    how["language"] = asked.language
     return figures.file(asked.read(), event.ending, event.head, beside=other_reading(event.beside), **how)
 
 

@@ -3,20 +3,22 @@
 import base64
 import io
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypedDict
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager
 
 from attnkit.arcs import attention_arcs
 from attnkit.heatmaps import attention_grid, attention_map
 from attnkit.plots import DPI, SVG_IDS
-from attnkit.style import new_figure
+from attnkit.style import FONT, new_figure
 from demo.sentences import Sentence
 from demo.views import Head, Reading, known_heads
-from demo.words import Refusal
+from demo.words import Refusal, of_figure
 
 TYPES = {
     "png": "image/png",
@@ -26,6 +28,16 @@ TYPES = {
     "npz": "application/x-npz",
 }
 # The same picture is the same file, whoever saves it and when.
+CHINESE = (  # fonts that may be there, and have what figures are labelled with
+    "Noto Sans CJK SC",
+    "Noto Sans SC",
+    "Source Han Sans SC",
+    "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei",
+    "PingFang SC",
+    "Microsoft YaHei",
+    "SimHei",
+)
 NO_DATE: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
@@ -138,6 +150,21 @@ def grid_figure(
     )
 
 
+@cache
+def chinese_font() -> str | None:
+    known = {font.name for font in fontManager.ttflist}
+    return next((name for name in CHINESE if name in known), None)
+
+
+def speak(figure: Figure, language: str) -> Figure:
+    """Label a figure in a language; where no font here has it, it stays English. Tokens stay what they are."""
+    font = chinese_font()
+    if language == "zh" and font:
+        for text in (*figure.texts, *(t for ax in figure.axes for t in (ax.title, ax.xaxis.label, ax.yaxis.label))):
+            text.set(text=of_figure(language, text.get_text()), family=[FONT, font])
+    return figure
+
+
 # ---------------------------------------------------------------- tables
 
 
@@ -171,7 +198,9 @@ def weights_npz(reading: Reading | Sentence) -> bytes:
 # ---------------------------------------------------------------- files
 
 
-def file(reading: Reading | Sentence, ending: str, head: Any, *, arcs: bool = False, **how: Any) -> Download:
+def file(
+    reading: Reading | Sentence, ending: str, head: Any, *, arcs: bool = False, language: str = "en", **how: Any
+) -> Download:
     """One head, or all of them where `head` is None, as a file. Raises ValueError for an ending that is none.
 
     `how`: the quantity, the other reading, the scale, as `head_figure` and `grid_figure` take them.
@@ -182,11 +211,11 @@ def file(reading: Reading | Sentence, ending: str, head: Any, *, arcs: bool = Fa
         case "npz":
             return download("attention.npz", weights_npz(reading))
         case "png" | "svg" | "pdf" if head is None:
-            return download(f"attention.{ending}", drawn(grid_figure(reading, **how), ending))
+            return download(f"attention.{ending}", drawn(speak(grid_figure(reading, **how), language), ending))
         case "png" | "svg" | "pdf":
             figure = head_figure(reading, head, arcs=arcs, **how)
             layer, number = head
-            return download(f"attention-layer{layer}-head{number}.{ending}", drawn(figure, ending))
+            return download(f"attention-layer{layer}-head{number}.{ending}", drawn(speak(figure, language), ending))
     raise Refusal("unknown_ending", ending=repr(ending), known=", ".join(TYPES))
 
 

@@ -1,4 +1,4 @@
-"""What checkpoints and statistics are called in Chinese."""
+"""What checkpoints, statistics and the labels of figures are called in Chinese."""
 
 # What checkpoints of the project's own tasks say of themselves, in English; other checkpoints are shown as they are.
 OF_CHECKPOINTS = {
@@ -37,3 +37,21 @@ STATISTICS_ZH = {  # name for a title, what it says
     "positional_share": ("位置占比", "模式有多少仅由位置决定：1 是固定模式，接近 0 则由内容决定"),
 }
 TOKEN_ZH = ("对词元 {token} 的权重", "分给所有此类词元的总和")
+
+FIGURES_ZH = {  # what figures are labelled with; the first that fits counts
+    "query": "查询",
+    "key": "键",
+    "query on the left, key on the right": "左为查询，右为键",
+    "layer {n}, head {m}": "第 {n} 层，头 {m}",
+    "layer {n}": "第 {n} 层",
+    "head {n}": "头 {n}",
+    "attention weight": "注意力权重",
+    "weight × length of the value": "权重 × 值的长度",
+    "weight − the head’s mean weight": "权重 − 该头的平均权重",
+    "weight − weight of {name}, without {off}": "权重 − {name}（去掉 {off}）的权重",
+    "weight − weight of {name}": "权重 − {name} 的权重",
+    "second − first": "第二个 − 第一个",
+    "{what}: second − first": "{what}：第二个 − 第一个",
+    "{what}: {name}, without {off}": "{what}：{name}，去掉 {off}",
+    "{what}: {name}": "{what}：{name}",
+}

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from attnkit.labels import meaning, words
-from demo.names_zh import OF_CHECKPOINTS, STATISTICS_ZH, TOKEN_ZH
+from demo.names_zh import FIGURES_ZH, OF_CHECKPOINTS, STATISTICS_ZH, TOKEN_ZH
 from demo.texts import LANGUAGES, WORDS
 
 
@@ -30,6 +30,21 @@ def sentence(language: str, error: ValueError) -> str:
 def of_checkpoint(language: str, text: str) -> str:
     """A class, or the rule, as a checkpoint names it."""
     return OF_CHECKPOINTS.get(text, text) if language == "zh" else text
+
+
+def of_figure(language: str, text: str) -> str:
+    """What a figure is labelled with, line by line; what is not known, as names of readings, stays."""
+    return "\n".join(label(line) for line in text.split("\n")) if language == "zh" else text
+
+
+def label(text: str) -> str:
+    for english, chinese in FIGURES_ZH.items():
+        pattern = re.sub(r"\\{([nm])\\}", r"(?P<\1>\\d+)", re.escape(english))
+        pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+)", pattern)
+        if found := re.fullmatch(pattern, text):
+            parts = found.groupdict()
+            return chinese.format(**parts | ({"what": label(parts["what"])} if "what" in parts else {}))
+    return text
 
 
 def statistic(language: str, name: str) -> tuple[str, str]:

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
+from demo.figures import chinese_font
 from tests.browsing import ONE_MORE, TIED, answer, bits, grid, large, model_says, open_large, switch, type_in
 from tests.serving import CHROMIUM
 
@@ -140,3 +141,12 @@ def test_a_link_that_says_nothing_sensible_shows_the_page_as_it_is(open_page, qu
     expect(page.get_by_role("radio", name="weights", exact=True)).to_be_checked()
     expect(page.locator(".large")).to_be_hidden()
     expect(page.locator(".compare")).to_be_hidden()
+
+
+def test_a_chinese_page_saves_figures_in_chinese(open_page):
+    if not chinese_font():
+        pytest.skip("no Chinese font on this machine")
+    page = open_page(query="&language=zh&head=1.2")
+    expect(large(page)).to_be_visible()
+
+    assert {"第 1 层，头 2", "查询", "键", "注意力权重"} <= set(words_in(save(page, "保存这个头", "SVG")[1]))

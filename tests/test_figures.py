@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from attnkit.heatmaps import attention_map
 from attnkit.reference import Reference
 from demo import figures, shelf, views
 from tests.serving import COLOURS, add_reference, fill
@@ -186,3 +187,61 @@ def test_no_figure_is_left_open():
             figures.head_figure(views.read("majority", "0110"), [9, 0], shared_scale=True)
 
     assert matplotlib.pyplot.get_fignums() == []
+
+
+# ---------------------------------------------------------------- in another language
+
+
+def written(figure):
+    """Titles and the labels of axes."""
+    found = [*figure.texts, *(t for ax in figure.axes for t in (ax.title, ax.xaxis.label, ax.yaxis.label))]
+    return {line for text in found for line in text.get_text().split("\n") if line}
+
+
+@pytest.fixture
+def chinese():
+    if not figures.chinese_font():
+        pytest.skip("no Chinese font on this machine")
+
+
+def test_a_chinese_page_saves_figures_that_are_labelled_in_chinese(chinese, checkpoints):
+    """Every label, of every quantity, of one head and of all; names and tokens stay."""
+    add_reference(checkpoints / "majority")
+    one, other = views.read("majority", TIED), views.read("majority", TIED, [[0, 1]])
+    drawn = [figures.grid_figure(one, quantity=q, shared_scale=True) for q in ("weights", "norms", "difference")]
+    drawn += [
+        figures.head_figure(one, [1, 2], quantity=q, beside=other, shared_scale=True) for q in ("norms", "beside")
+    ]
+    drawn += [figures.grid_figure(one, quantity="beside", beside=other, shared_scale=True)]
+    drawn += [figures.head_figure(one, [1, 2], arcs=True, shared_scale=True)]
+    labels = set().union(*(written(figures.speak(figure, "zh")) for figure in drawn))
+
+    assert labels >= {"查询", "键", "注意力权重", "第 1 层，头 2", f"第 1 层，头 2：{TIED}, majority，去掉 0.1"}
+    for label in labels:
+        left = label.replace(f"{TIED}, majority", "")
+        assert not any("a" <= letter.lower() <= "z" for letter in left), label
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_a_figure_in_chinese_is_drawn_without_a_missing_letter(chinese, ending):
+    """A letter without a glyph would be a warning, and so an error."""
+    reading = views.read("majority", TIED)
+    given = {"quantity": "weights", "shared_scale": True}
+    in_english, in_chinese = (figures.file(reading, ending, [0, 1], language=l, **given) for l in ("en", "zh"))
+
+    assert in_chinese["data"] != in_english["data"]
+
+
+def test_a_token_that_is_called_as_a_label_stays_a_token(chinese):
+    ax = attention_map(np.eye(3), ["query", "b", "key"], title="layer 0, head 0")
+    figures.speak(ax.figure, "zh")
+
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["query", "b", "key"]
+    assert (ax.get_title(), ax.get_ylabel()) == ("第 0 层，头 0", "查询")
+
+
+def test_without_a_chinese_font_figures_stay_english(monkeypatch):
+    monkeypatch.setattr(figures, "chinese_font", lambda: None)
+    figure = figures.speak(figures.head_figure(views.read("majority", TIED), [1, 2], shared_scale=True), "zh")
+
+    assert written(figure) == {"layer 1, head 2", "query", "key", "attention weight"}
