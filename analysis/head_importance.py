@@ -95,42 +95,44 @@ def study(subject: Subject) -> None:
 
 
 def study_texts(subject: TextSubject) -> None:
-    """Of a transformers model: single heads, over texts."""
+    """Of a transformers model: single heads, over texts; of one of two parts each kind of attention in a folder."""
     from attnkit import hfimportance, hfstats, pretrained
 
     started = time.perf_counter()
-    importance, similarities = measure_texts(subject, hfimportance.METHODS)
+    worth = measure_texts(subject, hfimportance.METHODS)
     vocab, length = pretrained.vocabulary(subject.tokenizer), subject.texts.seen.length
     described = hfstats.collect(subject.model, subject.batches(), vocab, longest=length, size=subject.batch_size)
     seconds = time.perf_counter() - started
 
-    of_heads = importance_frame(importance, population=False)
-    if similarities is not None:
-        of_heads = of_heads.merge(similarity_frame(importance, similarities), on=["layer", "head", "method"])
-    ((kind, of_kind),) = described.of_kind.items()  # of one part, as all that gets so far
-    long = long_frame(of_kind.stats, described.measures[kind], subject.texts.labels, population=False)
-    tables = {"head_importance": of_heads, "predictors": predictors_frame(long, of_heads)}
-    tables["head_importance_statistics"] = long[long["group"] == "all"]
-    record = subject.record() | {
-        "sequences": subject.texts.seen.sequences,
-        "seconds": seconds,
-        "warnings": subject.notes(),
-    }
-    whole = importance.whole.mean.tolist()
-    if importance.effects == EFFECTS:
-        record["accuracy"] = whole[0]
-    record["loss" if len(whole) > 1 else "similarity"] = whole[-1]
-    write_study(subject.out, "head_importance", tables, record, figures, stale=["pairs", "pruning"])
-    report = write_report(subject.out)
-
+    for kind, (importance, similarities) in worth.items():
+        of_heads = importance_frame(importance, population=False)
+        if similarities is not None:
+            of_heads = of_heads.merge(similarity_frame(importance, similarities), on=["layer", "head", "method"])
+        of_kind = described.of_kind[kind].stats
+        long = long_frame(of_kind, described.measures[kind], subject.texts.labels, population=False)
+        tables = {"head_importance": of_heads, "predictors": predictors_frame(long, of_heads)}
+        tables["head_importance_statistics"] = long[long["group"] == "all"]
+        record = subject.record() | {
+            "attention": kind,
+            "sequences": subject.texts.seen.sequences,
+            "seconds": seconds,
+            "warnings": subject.notes(),
+        }
+        whole = importance.whole.mean.tolist()
+        if importance.effects == EFFECTS:
+            record["accuracy"] = whole[0]
+        record["loss" if len(whole) > 1 else "similarity"] = whole[-1]
+        out = subject.out if len(worth) == 1 else subject.out / kind
+        write_study(out, "head_importance", tables, record, figures, stale=["pairs", "pruning"])
+        print(f"report: {write_report(out)}")
     print(f"{subject.texts.seen.count:,} texts in {seconds:.1f} s")
     for note in subject.notes():
         print(f"warning: {note}")
-    print(f"report: {report}")
 
 
-def measure_texts(subject: TextSubject, methods: Sequence[str]) -> "tuple[Importance, Similarities | None]":
-    """`hfimportance.measure_importance` of the subject, behind a progress bar where someone looks."""
+def measure_texts(subject: TextSubject, methods: Sequence[str]) -> "dict[str, tuple[Importance, Similarities | None]]":
+    """`hfimportance.measure_importance` of the subject, by kind of attention, behind a progress bar where someone
+    looks."""
     from attnkit import hfimportance
     from attnkit.replay import Layers
 
@@ -141,9 +143,10 @@ def measure_texts(subject: TextSubject, methods: Sequence[str]) -> "tuple[Import
     replaced = sum(method != "gradient" for method in methods)
     runs = subject.texts.seen.sequences * layers.layers * layers.heads * replaced
     with cli.progress(total=runs, unit="text", unit_scale=True) as bar:
-        return hfimportance.measure_importance(
+        found = hfimportance.measure_importance(
             subject.model, windows, methods=methods, size=subject.batch_size, tick=bar.update
         )
+    return {kind: hfimportance.of_kind(layers, kind, *found) for kind in dict(layers.sites)}
 
 
 def importance_frame(importance: Importance, *, population: bool) -> pd.DataFrame:

@@ -105,7 +105,7 @@ def study_texts(subject: TextSubject, args: argparse.Namespace) -> None:
 
     vocab, longest, size = pretrained.vocabulary(subject.tokenizer), subject.texts.seen.length, subject.batch_size
     store = open_store(subject, args)
-    importance = measure_texts(subject, methods=("zero", "gradient"))[0] if args.with_importance else None
+    worth = measure_texts(subject, methods=("zero", "gradient")) if args.with_importance else {}
     started = time.perf_counter()
     with resumable(subject.out):
         found = hfstats.collect_in_shards(
@@ -132,7 +132,7 @@ def study_texts(subject: TextSubject, args: argparse.Namespace) -> None:
             False,
             seconds,
             untrained=None if fresh is None else fresh.of_kind[kind].stats,
-            importance=importance,
+            importance=worth[kind][0] if worth else None,
             offsets=of_kind.offsets,
             per_token=per_token,
         )

@@ -8,9 +8,9 @@ What a model can lose is what it is for:
 - a causal language model the next token: `accuracy_drop` is of the share of tokens that it foretells, `loss_increase`
   of the loss per token, both within one text;
 - any other model the embedding of a text, as sentence transformers read it: the mean of the last hidden states over
-  real tokens, with length 1. `embedding_change` is 1 − its cosine with the embedding of the model as it is,
-  `similarity_change` how far the cosine of two texts moves, up or down. Pairs are the first and the second text, the
-  third and the fourth, and so on: no text stands in two.
+  real tokens, with length 1; of a model of two parts those of its decoder. `embedding_change` is 1 − its cosine with
+  the embedding of the model as it is, `similarity_change` how far the cosine of two texts moves, up or down. Pairs are
+  the first and the second text, the third and the fourth, and so on: no text stands in two.
 
 Losses are in nats. Every text counts once, whatever its length.
 """
@@ -28,9 +28,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 from transformers import PreTrainedModel
 
-from attnkit.hf import Site
 from attnkit.hfreading import next_tokens
-from attnkit.hfstats import alike, lengths_of
+from attnkit.hfstats import alike
 from attnkit.importance import EFFECTS, Importance
 from attnkit.moments import Moments, merge
 from attnkit.pretrained import classes_of, task_of
@@ -72,8 +71,9 @@ def measure_importance(
     loss, or the cosine of the pairs. The gradient is that of the loss: it needs labels or a language model, and is
     left out without. `tick` is told of so many texts each time they have run with one head replaced.
 
-    Raises ValueError for a model in train mode, of two parts, that never calls transformers' attention interface, or
-    whose layers do not all have as many heads of attention; for a classifier whose answer is a number, unknown methods,
+    Of a model of two parts the L layers are its attentions in the order in which they run: `of_kind` tells them apart.
+
+    Raises ValueError as `Layers.of` does; for a classifier whose answer is a number, unknown methods,
     labels that the model has not, and no texts.
     """
     if wrong := set(methods) - set(METHODS):
@@ -117,6 +117,22 @@ def measure_importance(
     return sums.importance(layers), sums.similarities()
 
 
+def of_kind(
+    layers: Layers, kind: str, importance: Importance, similarities: Similarities | None
+) -> tuple[Importance, Similarities | None]:
+    """The same of one kind of attention alone, layer by layer."""
+    at = [number for number, (of, _) in enumerate(layers.sites) if of == kind]
+
+    def some(m: Moments) -> Moments:
+        return Moments(*(getattr(m, f.name)[at] for f in fields(Moments)))
+
+    of_head = {method: some(m) for method, m in importance.of_head.items()}
+    kept = replace(importance, of_head=of_head, draw=some(importance.draw))
+    if similarities is None:
+        return kept, None
+    return kept, replace(similarities, changed={name: t[:, at] for name, t in similarities.changed.items()})
+
+
 # ---------------------------------------------------------------- a batch
 
 
@@ -131,7 +147,8 @@ class Trial:
     def without_each(self, new: Callable[[int, int], Tensor | float]) -> Float[Tensor, "B L H A"]:
         """The answers with each head's output replaced in turn."""
         L, H, texts = self.replay.layers.layers, self.replay.layers.heads, self.replay.batch
-        together = max(TOKENS // texts.tokens.numel(), 1)
+        tokens = texts.tokens.numel() + (0 if texts.decoder is None else texts.decoder.tokens.numel())
+        together = max(TOKENS // tokens, 1)
         answers = []
         for layer in range(L):
             for some in cut([{(layer, head): new(layer, head)} for head in range(H)], together):
@@ -146,7 +163,7 @@ class Trial:
         """
         layers, batch = self.replay.layers, self.replay.batch
         gates = torch.ones(len(batch), layers.layers, layers.heads, 1, 1, device=batch.tokens.device).requires_grad_()
-        loss = self.reading(run(layers.model, batch, lambda site, output: output * gates[:, site.layer].to(output)))
+        loss = self.reading(run(layers.model, batch, lambda number, output: output * gates[:, number].to(output)))
         (slopes,) = torch.autograd.grad(loss[:, 1].nansum(), gates)
         slopes = slopes[..., 0, 0].double().cpu()
         return slopes.masked_fill(loss[:, 1].detach().isnan()[:, None, None], torch.nan)
@@ -189,7 +206,7 @@ def classes(right: Tensor, target: Tensor, said: Any) -> Float[Tensor, "N 2"]:
 
 def embeddings(batch: TextBatch, said: Any) -> Float[Tensor, "N D"]:
     states = said[0].float()
-    mask = repeated(batch, states).mask
+    mask = repeated(batch, states).looking("decoder").mask  # of one part it is the texts' own
     if mask is not None:
         states = states.masked_fill(~mask[..., None], 0.0)
     return normalize(states.sum(dim=1).cpu().double(), dim=1)
@@ -202,20 +219,20 @@ def embeddings(batch: TextBatch, said: Any) -> Float[Tensor, "N D"]:
 def mean_outputs(layers: Layers, batches: TextBatches, size: int) -> Float[Tensor, "L H e"]:
     """The mean output of every head over all real tokens, float64 on the CPU."""
     totals: dict[int, Tensor] = {}
-    count = 0
+    counts: dict[int, int] = {}
 
-    def keep(mask: Tensor | None, site: Site, output: Tensor) -> Tensor:
-        tokens = output.transpose(1, 2)  # (B, T, H, e)
+    def keep(part: TextBatch, number: int, output: Tensor) -> Tensor:
+        tokens, mask = output.transpose(1, 2), part.looking(layers.sites[number][0]).mask  # (B, T, H, e), (B, T)
         real = tokens.flatten(0, 1) if mask is None else tokens[mask]
-        totals[site.layer] = totals.get(site.layer, 0.0) + real.cpu().double().sum(dim=0)
+        totals[number] = totals.get(number, 0.0) + real.cpu().double().sum(dim=0)
+        counts[number] = counts.get(number, 0) + len(real)
         return output
 
     for batch in batches():
         for _, part in alike(batch, size, TOKENS, WASTE):
-            count += int(lengths_of(part).sum())
             part = part.each(lambda t: t.to(layers.model.device))
-            run(layers.model, part, partial(keep, part.mask))
-    return torch.stack([totals[layer] / count for layer in range(layers.layers)])
+            run(layers.model, part, partial(keep, part))
+    return torch.stack([totals[number] / counts[number] for number in range(layers.layers)])
 
 
 # ---------------------------------------------------------------- the sums

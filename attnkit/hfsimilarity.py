@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from attnkit.hf import LONGEST_WHOLE, observe
 from attnkit.hfstats import alike
 from attnkit.observe import AttentionCall
-from attnkit.pretrained import inputs_of
+from attnkit.pretrained import has_two_parts, inputs_of
 from attnkit.replay import Layers
 from attnkit.similarity import Similarity, compare_batch
 from attnkit.text import TextBatch
@@ -26,8 +26,12 @@ def compare(layers: Layers, batches: Iterable[TextBatch], *, size: int = 32) -> 
 
     How the texts are cut into batches changes nothing. Raises ValueError for texts of more than 512 tokens, whose
     maps are never made as a whole, for a model whose heads together write more than 16,384 numbers, or whose output
-    projections are not found, and for no texts.
+    projections are not found, or of two parts, and for no texts.
     """
+
+    name = type(layers.model).__name__
+    if has_two_parts(layers.model):
+        raise ValueError(f"model: {name} has an encoder and a decoder; heads are compared in models of one part")
 
     def work(model: PreTrainedModel, texts: TextBatch) -> Similarity:
         return compare_batch([calls_of(model, texts)], texts)

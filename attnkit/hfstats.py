@@ -112,8 +112,7 @@ def places_of(batch: TextBatch, kind: str) -> dict[str, np.ndarray]:
     """Which text of its file each is, which window of it, and how many tokens look: those of the queries."""
     assert batch.places is not None
     row, window = batch.places.T.numpy()
-    looks = batch.decoder if batch.decoder is not None and kind != "encoder" else batch
-    return {"row": row, "window": window, "tokens": lengths_of(looks).numpy()}
+    return {"row": row, "window": window, "tokens": lengths_of(batch.looking(kind)).numpy()}
 
 
 def alike(batch: TextBatch, size: int, tokens: int, waste: float = 1) -> Iterator[tuple[list[int], TextBatch]]:

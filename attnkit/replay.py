@@ -20,7 +20,7 @@ from attnkit.hf import Site, attending, fused, intervene
 from attnkit.pretrained import has_two_parts, inputs_of
 from attnkit.text import TextBatch
 
-Change = Callable[[Site, Tensor], Tensor]  # heads' outputs (B, H, T, e) -> others
+Change = Callable[[int, Tensor], Tensor]  # the number of an attention, its heads' outputs (B, H, T, e) -> others
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,14 @@ class Layers:
     """How a model is built."""
 
     model: PreTrainedModel
-    layers: int
-    heads: int  # of each layer
+    sites: Sequence[tuple[str, int]]  # every attention, in the order in which they run: its kind and its layer
+    heads: int  # of each
     names: Sequence[str]  # of its blocks, one a layer, run one after the other; none where it is built in another way
+
+    @property
+    def layers(self) -> int:
+        """How many attentions there are: of a model of one part one a layer."""
+        return len(self.sites)
 
     @property
     def blocks(self) -> list[nn.Module]:
@@ -41,32 +46,37 @@ class Layers:
     def of(cls, model: PreTrainedModel, batch: TextBatch) -> "Layers":
         """Told by a run over two tokens.
 
-        Raises ValueError for a model in train mode, of two parts, that never calls transformers' attention interface,
-        or whose layers do not all have as many heads of attention.
+        Raises ValueError for a model in train mode, that never calls transformers' attention interface, or whose layers
+        do not all have as many heads of attention; and for one of two parts, if there is no text for its decoder.
         """
-        if has_two_parts(model):
-            name = type(model).__name__
-            raise ValueError(f"model: {name} has an encoder and a decoder; pass one: model.get_encoder()")
-        two = TextBatch(batch.tokens[:1, :1].expand(1, 2).to(model.device))
-        sites: list[Site] = []
+        name = type(model).__name__
+        if has_two_parts(model) and batch.decoder is None:
+            raise ValueError(f"batches: {name} has an encoder and a decoder, and there is no text for the decoder")
+        tokens = batch.tokens[:1, :1].expand(1, 2).to(model.device)
+        two = TextBatch(tokens, decoder=None if batch.decoder is None else TextBatch(tokens))
+        sites: list[tuple[str, int]] = []
+        heads: set[int] = set()
 
         def see(site: Site, output: Tensor) -> Tensor:
-            sites.append(site)
+            sites.append((site.kind, site.layer))
+            heads.add(site.query.shape[1])
             return output
 
-        run(model, two, see)
-        heads = {site.query.shape[1] for site in sites}
-        if [site.layer for site in sites] != list(range(len(sites))) or len(heads) > 1:
-            raise ValueError(f"model: {type(model).__name__} does not have as many heads of attention in every layer")
+        with intervene(model, see):
+            model(**inputs_of(model, two))
+        of_kind = [[layer for kind, layer in sites if kind == one] for one in dict(sites)]
+        if any(numbers != list(range(len(numbers))) for numbers in of_kind) or len(heads) > 1:
+            raise ValueError(f"model: {name} does not have as many heads of attention in every layer")
         lists = {name: m for name, m in model.named_modules() if isinstance(m, nn.ModuleList) and len(m) == len(sites)}
         blocks = next((name for name, stack in lists.items() if is_sequence(model, two, stack)), None)
         names = [] if blocks is None else [f"{blocks}.{k}" for k in range(len(sites))]
-        return cls(model, len(sites), heads.pop(), names)
+        return cls(model, sites, heads.pop(), names)
 
 
 def run(model: PreTrainedModel, batch: TextBatch, change: Change) -> Any:
     """What the model says of the texts, with the heads' outputs changed on the way."""
-    with intervene(model, change):
+    calls = count()
+    with intervene(model, lambda _, output: change(next(calls), output)):
         return model(**inputs_of(model, batch))
 
 
@@ -74,8 +84,8 @@ def is_sequence(model: PreTrainedModel, batch: TextBatch, stack: nn.ModuleList) 
     """Does the model run these modules one after the other, each once and with one attention, the next one, inside?"""
     events: list[tuple[str, int]] = []
 
-    def see(site: Site, output: Tensor) -> Tensor:
-        events.append(("attention", site.layer))
+    def see(number: int, output: Tensor) -> Tensor:
+        events.append(("attention", number))
         return output
 
     hooks = []
@@ -129,7 +139,7 @@ class Replay:
 
     def __init__(self, layers: Layers, batch: TextBatch):
         self.layers, self.batch = layers, batch
-        self.heads: list[Tensor] = []  # the heads' outputs (B, H, T, e) of each layer
+        self.heads: list[Tensor] = []  # the heads' outputs (B, H, T, e) of each attention
         self.blocks: dict[nn.Module, Any] = {}  # what each block gave out, in their order
         self.on_the_way: list[dict[nn.Module, Tensor]] = []  # what linear maps gave out in each block before attention
         passed: dict[nn.Module, Tensor] = {}
@@ -143,7 +153,7 @@ class Replay:
         def pass_by(linear: nn.Module, _: Any, output: Tensor) -> None:
             passed.setdefault(linear, output)
 
-        def attend(site: Site, output: Tensor) -> Tensor:
+        def attend(number: int, output: Tensor) -> Tensor:
             self.heads.append(output)
             self.on_the_way.append(dict(passed))
             return output

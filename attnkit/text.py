@@ -37,6 +37,10 @@ class TextBatch(Batch):
     decoder: TextBatch | None = None  # of models of two parts: what their decoder reads
     places: Int[Tensor, "B 2"] | None = None  # the text's number in its file and the window's in the text, from 0
 
+    def looking(self, kind: str) -> TextBatch:
+        """The texts whose tokens are the queries of this kind of attention."""
+        return self.decoder if kind in ("decoder", "cross") and self.decoder is not None else self
+
     def each(self, change: Callable[[Tensor], Tensor]) -> TextBatch:
         def changed(t: Tensor | None) -> Tensor | None:
             return None if t is None else change(t)

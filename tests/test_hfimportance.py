@@ -1,7 +1,10 @@
 """What a head of a transformers model is worth, held to models whose weights say what must come out."""
 
 from copy import deepcopy
+from dataclasses import replace
+from itertools import product
 
+import numpy as np
 import pytest
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install 'attnkit[hf]'")
@@ -99,6 +102,33 @@ def test_what_leads_to_the_attention_that_changes_does_not_run_again(name):
 
     assert ran
     assert not [n for n in ran if ".0." in n or way in n]
+
+
+@pytest.mark.parametrize("name", TWO_PARTS)
+def test_heads_of_encoder_decoder_and_cross_attention_are_worth_what_they_move(name):
+    """The embedding is that of the decoder, over its own real tokens; each text alone, by the model itself."""
+    model = build(name).double()
+    batch = replace(texts(), decoder=texts((4, 6, 2, 3, 7, 1, 5)))
+    layers = Layers.of(model, batch)
+
+    found, similarities = measure_importance(model, cut(batch, 4))
+
+    assert set(layers.sites) == set(product(("encoder", "decoder", "cross"), range(LAYERS)))
+    for kind, layer, head in (("encoder", 0, 1), ("decoder", 1, 2), ("cross", 0, 0)):
+
+        def change(site, output, of=(kind, layer), head=head):
+            return replaced(output, {head: 0.0} if (site.kind, site.layer) == of else {})
+
+        moved = []
+        for row in range(len(batch)):
+            some = batch.each(lambda t, row=row: t[[row]])
+            ids, decoder = some.tokens[some.mask][None], some.decoder.tokens[some.decoder.mask][None]
+            before = model(input_ids=ids, decoder_input_ids=decoder)[0].mean(dim=1)
+            with hf.intervene(model, change):
+                after = model(input_ids=ids, decoder_input_ids=decoder)[0].mean(dim=1)
+            moved.append(1 - float(cosine_similarity(before, after)))
+        of_kind, _ = hfimportance.of_kind(layers, kind, found, similarities)
+        assert of_kind.of_head["zero"].mean[layer, head, 0] == pytest.approx(np.mean(moved), abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["classifier", "embedding"])
@@ -278,7 +308,7 @@ def test_what_cannot_be_measured_is_refused_in_words():
         measure_importance(build("bert"), cut(batch, 3), methods=["resample"])
     with pytest.raises(ValueError, match="batches: there are no texts"):
         measure_importance(build("bert"), lambda: [])
-    with pytest.raises(ValueError, match="BartModel has an encoder and a decoder"):
+    with pytest.raises(ValueError, match="BartModel has an encoder and a decoder, and there is no text for the deco"):
         measure_importance(build("bart"), cut(batch, 3))
     with pytest.raises(ValueError, match="train mode"):
         measure_importance(build("bert").train(), cut(batch, 3))

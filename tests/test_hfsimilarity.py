@@ -1,6 +1,7 @@
 """Which heads of a transformers model look alike, held to scipy on the model's own eager maps."""
 
 import json
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -90,8 +91,10 @@ def test_what_cannot_be_compared_is_refused_in_words(monkeypatch):
     monkeypatch.setattr(hfsimilarity, "WIDEST", 29)
     with pytest.raises(ValueError, match="model: its heads write 30 numbers together; of at most 29 they are compared"):
         compare(model, [texts(LENGTHS)])
-    with pytest.raises(ValueError, match="BartModel has an encoder and a decoder"):
-        compare(build(TWO_PARTS[0]), [texts(LENGTHS)])
+    two = replace(texts(LENGTHS), decoder=texts(LENGTHS))
+    layers = Layers.of(build(TWO_PARTS[0]), two)
+    with pytest.raises(ValueError, match="model: BartModel has an encoder and a decoder; heads are compared in models"):
+        hfsimilarity.compare(layers, [two])
 
 
 def test_the_command_writes_its_tables_and_its_section(tmp_path, capsys):

@@ -13,7 +13,7 @@ import torch
 from scipy import stats
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
-from analysis import head_importance
+from analysis import head_importance, head_stats
 from analysis.columns import unexplained
 from analysis.head_importance import importance_frame, similarity_frame
 from analysis.page import Folder
@@ -23,6 +23,7 @@ from tests.models import CONFIGS, LAYERS, H, build
 from tests.test_hfimportance import cut, texts
 from tests.test_text import build as build_tokenizer
 
+KINDS = ("encoder", "decoder", "cross")
 TEXTS = ["the cat sat", "cat", "the mat", "mat the cat sat", "sat sat", "cat the mat sat the", "mat"]
 
 
@@ -81,6 +82,29 @@ def test_the_command_writes_a_row_per_head_and_method_and_its_section(kind, tmp_
     assert "7 texts in" in capsys.readouterr().out
     record = json.loads((out / "head_importance.json").read_text())
     assert (record["sequences"], record["truncated"], record["population"]) == (7, 0, False)
+
+
+def test_of_two_parts_each_kind_of_attention_has_a_folder(tmp_path):
+    """The same numbers stand in the tables of statistics, if they are asked for there."""
+    model = build("bart")
+    model.save_pretrained(tmp_path / "model")
+    build_tokenizer(side="right").save_pretrained(tmp_path / "model")
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    given = ["--hf", tmp_path / "model", "--text", tmp_path / "texts.txt", "--out", tmp_path / "out", "--device", "cpu"]
+
+    head_importance.main([str(part) for part in given])
+    head_stats.main([*(str(part) for part in given), "--with-importance"])
+
+    tables = {kind: pd.read_csv(tmp_path / "out" / kind / "head_importance.csv") for kind in KINDS}
+    for kind, table in tables.items():
+        zero = table[table["method"] == "zero"]
+        assert zero[["layer", "head"]].to_numpy().tolist() == [
+            [layer, head] for layer in range(LAYERS) for head in range(H)
+        ]
+        long = pd.read_csv(tmp_path / "out" / kind / "head_stats_long.csv")
+        beside = long[long["statistic"] == "similarity_change"]["mean"]
+        np.testing.assert_allclose(beside, zero["similarity_change"], atol=1e-9)
+    assert len({tuple(table["embedding_change"]) for table in tables.values()}) == len(KINDS)
 
 
 def test_similarities_are_ranked_over_the_pairs():
