@@ -52,7 +52,7 @@ function tellBox(selector, set, title, how, fill) {
 function openBox(selector) {
   const inside = $(`${selector} .inside`);
   $(`${selector} details`).open = true;
-  if (!inside.firstChild) boxes[selector].fill(inside);
+  if (!inside.firstChild || inside.querySelector(".waiting")) boxes[selector].fill(inside);
 }
 
 function tellStudies() {
