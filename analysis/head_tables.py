@@ -17,6 +17,7 @@ from attnkit.differences import difference_frame
 from attnkit.files import staged
 from attnkit.headstats import HeadStats
 from attnkit.importance import Importance
+from attnkit.labels import number
 from attnkit.measures import Measure
 from attnkit.offsets import OffsetSums
 from attnkit.tables import (
@@ -84,7 +85,7 @@ def leave(
         draw(folder, figures)
     write_report(out)  # of these tables, and of those that other studies have left there
 
-    print(f"{n:,} sequences in {measured.seconds:.1f} s, {n / measured.seconds:,.0f} a second")
+    print(f"{n:,} sequence{'' if n == 1 else 's'} in {measured.seconds:.1f} s, {number(n / measured.seconds)} a second")
     for warning in warnings:
         print(f"warning: {warning}")
     print(f"report: {out / 'report.html'}")
