@@ -156,7 +156,8 @@ class BlockReader:
         span = part.span
         values = dict(zip(self.names, part.read.unbind(dim=-1), strict=True))
         values["entropy_normalized"] = values["entropy"] / span.block.n[0].clamp(min=2).log()
-        return values, span.defined(self.places[b])
+        where = span.defined(self.places[b], cross=self.scene.cross)
+        return {name: value for name, value in values.items() if name in where}, where
 
     def table(
         self, part: "Found", b: int, output: Float[Tensor, "H R e"], triangle: Tensor | None

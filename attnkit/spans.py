@@ -132,21 +132,23 @@ class Span:
             scores[:, self.hidden].masked_fill_(~self.visible, torch.finfo(scores.dtype).min)
         return scores
 
-    def defined(self, places: Places) -> dict[str, Bool[Tensor, "R"]]:
+    def defined(self, places: Places, *, cross: bool) -> dict[str, Bool[Tensor, "R"]]:
         """The rows on which the statistics are defined that there is machine code for, on a CPU."""
         real, n = self.block.real[0], self.block.n[0]
-        i, last = self.block.position[0, self.rows], self.block.last[0]
-        where = dict.fromkeys(("entropy", "max_weight", "effective_keys", "offset", "distance", "self_weight"), real)
+        where = dict.fromkeys(("entropy", "max_weight", "effective_keys"), real)
         where |= {"entropy_normalized": real & (n >= 2)}
+        if self.block.special is not None and self.block.special_query is not None:
+            where["special_weight"] = real & ~self.block.special_query[0] & self.block.special[0].any()
+        if cross:
+            return where
+        i, last = self.block.position[0, self.rows], self.block.last[0]
+        where |= dict.fromkeys(("offset", "distance", "self_weight"), real)
         where |= dict.fromkeys(("previous_weight", "first_weight"), real & (i >= 1))
         where |= dict.fromkeys(("next_weight", "last_weight"), real & (i < last))
         copies = torch.empty(2, len(real), dtype=torch.bool)
         earlier = places.order, places.since[self.rows], places.until[self.rows]
         loops("longrows").copies_seen(*arrays(self.block.allowed[0], self.rows.start, *earlier, copies))
-        where |= {"duplicate_weight": real & copies[0], "induction_weight": real & copies[1]}
-        if self.block.special is not None and self.block.special_query is not None:
-            where["special_weight"] = real & ~self.block.special_query[0] & self.block.special[0].any()
-        return where
+        return where | {"duplicate_weight": real & copies[0], "induction_weight": real & copies[1]}
 
 
 def any_row(of: Bool[Tensor, "R T"]) -> Bool[Tensor, "T"]:

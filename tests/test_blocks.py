@@ -119,11 +119,18 @@ def test_blocks_read_what_the_plain_formulas_read_on_whole_maps(seed, kind, rows
 
 
 @settings(deadline=None, max_examples=20)
-@given(seed=st.integers(0, 10**6), padding=st.booleans(), rows=st.sampled_from([1, 3, 128]), fused=st.booleans())
-def test_attention_on_another_sequence_is_read_without_places(seed, padding, rows, fused):
+@given(
+    seed=st.integers(0, 10**6),
+    lengths=st.sampled_from([(5, 11), (11, 5)]),
+    padding=st.booleans(),
+    rows=st.sampled_from([1, 3, 128]),
+    fused=st.booleans(),
+)
+def test_attention_on_another_sequence_is_read_without_places(seed, lengths, padding, rows, fused):
     g = torch.Generator().manual_seed(seed)
-    queries, keys = texts(g, 3, 5, 97, padding), texts(g, 3, 11, 97, padding)
-    site = site_of(g, 3, 5, 11, mask_of("whole", queries, keys), False)
+    R, T = lengths
+    queries, keys = texts(g, 3, R, 97, padding), texts(g, 3, T, 97, padding)
+    site = site_of(g, 3, R, T, mask_of("whole", queries, keys), False)
     measures = {name: m for name, m in applicable(WORDS, special=True).items() if name not in PLACES}
     scene = Scene(queries, keys, cross=True)
 
