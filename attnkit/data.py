@@ -97,7 +97,7 @@ def encode(text: str, vocab: Sequence[str], max_len: int) -> Int[Tensor, "T"]:
     ValueError, in words for the person who typed it, for an empty sequence, one longer than `max_len`, or a token
     that is not in the vocabulary; positions are counted from 1.
     """
-    word, tokens = ("character", list(text)) if all(len(t) == 1 for t in vocab) else ("token", text.split())
+    word, tokens = ("token", text.split()) if separator(vocab) else ("character", list(text))
     if not tokens:
         raise ValueError(f"the sequence is empty; type 1 to {max_len} of the {word}s {show(vocab)}")
     ids = {token: i for i, token in enumerate(vocab)}
@@ -107,6 +107,11 @@ def encode(text: str, vocab: Sequence[str], max_len: int) -> Int[Tensor, "T"]:
     if len(tokens) > max_len:
         raise ValueError(f"{len(tokens)} tokens; this checkpoint takes at most {max_len}")
     return torch.tensor([ids[token] for token in tokens])
+
+
+def separator(vocab: Sequence[str]) -> str:
+    """What stands between the tokens of a typed sequence."""
+    return "" if all(len(token) == 1 for token in vocab) else " "
 
 
 def show(vocab: Sequence[str]) -> str:

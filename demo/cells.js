@@ -1,6 +1,6 @@
 // The sequence as buttons, in step with the text field; below each what changing it would do to the margin.
 //
-// props.value: {tokens, vocab, names: {token: how it is written}, state}, or "". props.flips: {of: state, tokens: [change, …], turns: […]}.
+// props.value: {tokens, vocab, names: {token: how it is written}, separator, state}, or "". props.flips: {of: state, tokens: [change, …], turns: […]}.
 
 const root = element.querySelector(".cells");
 const signed = (x) => `${x < 0 ? "−" : "+"}${Math.abs(x).toFixed(1)}`;
@@ -35,9 +35,9 @@ function cell(i) {
 }
 
 function turn(i) {
-  const tokens = [...prop("value").tokens], { vocab } = prop("value");
+  const { vocab, separator } = prop("value"), tokens = [...prop("value").tokens];
   tokens[i] = vocab[(vocab.indexOf(tokens[i]) + 1) % vocab.length];
-  typeIn(tokens.join(""));
+  typeIn(tokens.join(separator));
 }
 
 // Numbers of an earlier sequence are never shown beside this one.

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from attnkit.data import separator
 from attnkit.labels import readable
 from attnkit.reference import LEVELS, METHODS, WORTH, Reference
 from demo import sentences
@@ -54,7 +55,8 @@ def state(reading: Reading | Sentence) -> str:
 def cells(reading: Reading) -> dict[str, Any]:
     vocab = reading.info.task.vocab
     names = dict(zip(vocab, readable(vocab), strict=True))
-    return {"state": state(reading), "tokens": list(reading.sequence), "vocab": vocab, "names": names}
+    told = {"state": state(reading), "tokens": reading.pieces, "vocab": vocab, "names": names}
+    return told | {"separator": separator(vocab)}
 
 
 def effects(reading: Reading | Sentence) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -148,4 +150,4 @@ def spelled(ids: np.ndarray, vocab: list[str]) -> Any:
     """Token ids (…, T) as nested lists of what one would type."""
     if ids.ndim > 1:
         return [spelled(row, vocab) for row in ids]
-    return ("" if all(len(token) == 1 for token in vocab) else " ").join(vocab[i] for i in ids)
+    return separator(vocab).join(vocab[i] for i in ids)

@@ -105,6 +105,7 @@ def answer(language: str, reading: views.Reading | Sentence) -> str:
     return HTML.get_template("answer.html").render(
         views.verdict(reading),
         off=off,
+        length=len(reading.pieces),
         task=reading.info.task.name,
         trained_length=reading.info.data.length,
         say=partial(words.say, language),

@@ -2,6 +2,7 @@
 
 import random
 
+from attnkit.data import separator
 from attnkit.tasks import MAJORITY
 from demo.shelf import open_checkpoint
 
@@ -14,7 +15,8 @@ TEXTS = (  # each gives some heads something to find: a pronoun, a repetition, a
 
 def random_sequence(checkpoint: str) -> str:
     info, _ = open_checkpoint(checkpoint)
-    return "".join(random.choices(info.task.vocab, k=info.data.length))
+    vocab = info.task.vocab
+    return separator(vocab).join(random.choices(vocab, k=info.data.length))
 
 
 def near_ties(checkpoint: str) -> dict[str, str]:

@@ -32,7 +32,7 @@ def statistics(reading: Reading) -> dict[str, Any]:
         reference = open_reference(reading.checkpoint)
         if reference is not None:
             length = int(reference.length)
-            if len(reading.sequence) != length:
+            if len(reading.pieces) != length:
                 raise Refusal("usual_length", length=length)
             if list(reference.statistics) != list(measures) or reference.quantiles.shape[:-1] != values.shape:
                 raise Refusal("usual_other")

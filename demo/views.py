@@ -15,7 +15,7 @@ from torch import Tensor
 
 from attnkit.ablation import Head, intervene
 from attnkit.checkpoint import Checkpoint
-from attnkit.data import encode, show
+from attnkit.data import encode, separator, show
 from attnkit.labels import readable
 from attnkit.model import TinyTransformer
 from attnkit.observe import AttentionCall, observe, private
@@ -85,7 +85,7 @@ class Reading:
 
     @property
     def pieces(self) -> list[str]:
-        return list(self.sequence)
+        return [self.info.task.vocab[i] for i in self.ids.tolist()]
 
     @property
     def tokens(self) -> list[str]:
@@ -192,7 +192,7 @@ def token_ids(info: Checkpoint, sequence: str) -> Tensor:
         raise Refusal("not_text", kind=type(sequence).__name__)
     if not sequence:
         raise Refusal("empty", longest=longest, vocab=show(vocab))
-    if all(len(token) == 1 for token in vocab):
+    if not separator(vocab):
         for position, token in enumerate(sequence, start=1):
             if token not in vocab:
                 raise Refusal("unknown_token", token=repr(token), position=position, vocab=show(vocab))
@@ -223,7 +223,7 @@ def margins(logits: Tensor, answer: int) -> Tensor:
 
 
 def verdict(reading: Reading) -> Verdict:
-    task = reading.info.task
+    task, pieces = reading.info.task, reading.pieces
     known = TASKS.get(task.name)
     expected = None
     if known and list(known.vocab) == task.vocab and list(known.classes) == task.classes:
@@ -234,7 +234,7 @@ def verdict(reading: Reading) -> Verdict:
         prediction=task.classes[reading.answer],
         probabilities=dict(zip(task.classes, reading.logits.softmax(dim=0).tolist(), strict=True)),
         margin=float(margins(reading.logits, reading.answer)),
-        counts={token: reading.sequence.count(token) for token in task.vocab},
+        counts={token: pieces.count(token) for token in task.vocab},
         rule=task.rule,
         expected=expected,
     )

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -51,6 +52,11 @@ def fill(checkpoints: Path) -> Path:
 def write(folder: Path, config: ModelConfig, task: TaskInfo, data: DataConfig, *, seed: int) -> None:
     torch.manual_seed(seed)
     save_checkpoint(folder, TinyTransformer.from_config(config), Checkpoint(config, task, data), [], "A test's own.")
+
+
+def write_spaced(folder: Path) -> None:
+    """A checkpoint whose tokens are longer than a character and, as "red" is of "redder", parts of each other."""
+    write(folder, ODD, replace(ODD_TASK, vocab=["red", "redder", "blue"]), DataConfig(length=5), seed=2)
 
 
 def write_grown(folder: Path) -> dict[int, TinyTransformer]:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from tests.browsing import (
     switch,
     type_in,
 )
-from tests.serving import CHROMIUM
+from tests.serving import CHROMIUM, write_spaced
 
 pytestmark = [
     pytest.mark.browser,
@@ -182,6 +183,19 @@ def test_a_click_on_a_token_changes_it_and_the_field_follows(page):
     expect(field(page)).to_have_value("1" + TIED[1:])
     expect(answer(page)).to_have_attribute("data-sequence", "1" + TIED[1:])
     expect(page.locator(".cells")).to_have_attribute("data-tokens", " ".join("1" + TIED[1:]))
+
+
+def test_tokens_of_several_characters_are_typed_with_spaces(open_page, site):
+    """And the answer is about as many tokens as the checkpoint was trained on."""
+    write_spaced(site / "checkpoints" / "spaced")
+    page = open_page(query="&checkpoint=spaced&sequence=red blue red redder red")
+    page.get_by_role("button", name="position 1: blue; click for red").click()
+
+    expect(field(page)).to_have_value("red red red redder red")
+    expect(page.locator(".cell b")).to_have_text(["red", "red", "red", "redder", "red"])
+    expect(answer(page).locator(".count")).to_have_text("4 × red, 1 × redder, 0 × blue.")
+    expect(answer(page).locator(".aside")).to_have_text("<i>None</i>.")  # the rule alone
+    shutil.rmtree(site / "checkpoints" / "spaced")
 
 
 def test_the_buttons_follow_the_field(page):

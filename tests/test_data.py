@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from attnkit.data import Batch, DataConfig, encode, pad, task_dataset, task_sets
+from attnkit.data import Batch, DataConfig, encode, pad, separator, task_dataset, task_sets
 from attnkit.tasks import MAJORITY, exhaustive, make_data
 
 BITS = MAJORITY.vocab
@@ -44,6 +44,12 @@ def test_padding_keeps_every_token_and_marks_it():
 def test_typed_sequences_become_ids():
     assert encode("0110", BITS, max_len=16).tolist() == [0, 1, 1, 0]
     assert encode("ba", ("a", "b"), max_len=2).tolist() == [1, 0]
+    assert encode("up down up", ("up", "down"), max_len=3).tolist() == [0, 1, 0]
+
+
+def test_what_stands_between_tokens_is_what_is_read_between_them():
+    for vocab in (BITS, ("up", "down"), ("a", "down")):
+        assert encode(separator(vocab).join(vocab), vocab, max_len=2).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from PIL import Image
 from attnkit.heatmaps import attention_map
 from attnkit.reference import Reference
 from demo import figures, shelf, views
-from tests.serving import COLOURS, add_reference, fill
+from tests.serving import COLOURS, add_reference, fill, write_spaced
 
 TIED = "0101010101010101"
 
@@ -77,6 +77,17 @@ def test_the_csv_of_bits_keeps_its_tokens_as_text():
     frame = pd.read_csv(io.BytesIO(figures.weights_csv(views.read("majority", "011"))), dtype={"key_token": str})
 
     assert frame["key_token"].tolist()[:3] == ["0", "1", "1"]
+
+
+def test_tokens_of_several_characters_are_labels_of_their_own(checkpoints):
+    write_spaced(checkpoints / "spaced")
+    reading, tokens = views.read("spaced", "red  redder blue red"), ["red", "redder", "blue", "red"]
+    heat_map, arcs = (figures.head_figure(reading, [1, 2], arcs=a, shared_scale=True).axes[0] for a in (False, True))
+    frame = pd.read_csv(io.BytesIO(figures.weights_csv(reading)))
+
+    assert [label.get_text() for label in heat_map.get_yticklabels()] == tokens
+    assert sorted(text.get_text() for text in arcs.texts) == sorted(2 * tokens)  # on either side
+    assert frame["key_token"].tolist()[:4] == tokens
 
 
 def test_the_npz_has_the_whole_reading_and_opens_without_running_code():

@@ -12,8 +12,8 @@ from attnkit import load_checkpoint
 from attnkit.checkpoint import TaskInfo
 from attnkit.data import DataConfig
 from attnkit.observe import observe, private
-from demo import packing, shelf, views
-from tests.serving import ARTICLE, COLOURS, fill, write
+from demo import packing, samples, shelf, views
+from tests.serving import ARTICLE, COLOURS, fill, write, write_spaced
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +69,17 @@ def test_packed_weights_unpack_to_the_models_in_the_order_layer_head_query_key()
     assert np.abs(weights - reading.weights).max() < 1e-5
     assert (packed["layers"], packed["heads"], packed["off"]) == (2, 3, [[1, 2]])
     assert packed["tokens"] == ["a", "<", "&", "a", "<"]
+
+
+def test_tokens_of_several_characters_are_counted_and_shown_as_tokens(checkpoints):
+    write_spaced(checkpoints / "spaced")
+    reading = views.read("spaced", "red redder red")
+    cells = packing.cells(reading)
+
+    assert views.verdict(reading)["counts"] == {"red": 2, "redder": 1, "blue": 0}
+    assert views.maps(reading)["tokens"] == packing.packed(reading)["tokens"] == ["red", "redder", "red"]
+    assert cells["separator"].join(cells["tokens"]) == "red redder red"
+    assert len(views.read("spaced", samples.random_sequence("spaced")).ids) == 5
 
 
 def test_value_norms_are_what_one_key_alone_would_write(checkpoints):
