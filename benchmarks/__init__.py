@@ -16,7 +16,12 @@ class Row:
 
 
 def side_by_side(candidates: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Return the median seconds of each candidate. They take turns, so that a busy machine slows all of them."""
+    """Return the median seconds of each candidate: see `in_turns`."""
+    return {name: median(seconds) for name, seconds in in_turns(candidates, rounds).items()}
+
+
+def in_turns(candidates: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Return the seconds of each candidate, round by round. They take turns: a busy machine slows all of them."""
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for run in candidates.values():
         run()  # the first time also pays for what is only done once
@@ -25,7 +30,7 @@ def side_by_side(candidates: dict[str, Callable[[], object]], rounds: int) -> di
             start = time.perf_counter()
             run()
             seconds[name].append(time.perf_counter() - start)
-    return {name: median(values) for name, values in seconds.items()}
+    return seconds
 
 
 def peak_memory() -> float:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from itertools import islice
+from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -19,7 +20,7 @@ from attnkit.model import TinyTransformer
 from attnkit.rows import Block, Rows
 from attnkit.tables import long_frame, wide_frame
 from attnkit.tasks import MAJORITY
-from benchmarks import Row, notebook, side_by_side
+from benchmarks import Row, in_turns, notebook, side_by_side
 from benchmarks.training import article_model
 
 L, VOCAB, CLASSES = 16, MAJORITY.vocab, MAJORITY.classes
@@ -95,10 +96,11 @@ def statistics_of_many(n: int) -> None:
 
 def rows() -> list[Row]:
     model = article_model().eval()
-    ours = side_by_side(
+    ours = in_turns(
         {"forward": lambda: forward(model, SEQUENCES), "all": lambda: statistics(model, SEQUENCES)}, MANY_ROUNDS
     )
-    speed = {name: SEQUENCES / seconds for name, seconds in ours.items()}
+    speed = {name: SEQUENCES / median(seconds) for name, seconds in ours.items()}
+    shares = [alone / both for alone, both in zip(ours["forward"], ours["all"], strict=True)]
     some = list(batches(SOME))
     loops = side_by_side(
         {
@@ -112,7 +114,8 @@ def rows() -> list[Row]:
     found = [
         Row(
             f"all statistics over {SEQUENCES:,} sequences, beside the forward pass alone",
-            f"{speed['all']:,.0f} a second beside {speed['forward']:,.0f}: {speed['all'] / speed['forward']:.2f}",
+            f"{speed['all']:,.0f} a second beside {speed['forward']:,.0f}: {speed['all'] / speed['forward']:.2f}; "
+            f"{min(shares):.2f} to {max(shares):.2f} in the {MANY_ROUNDS} rounds",
         ),
         Row(
             f"the same statistics, but for the output norm, in a notebook's loop over {SOME:,} sequences",
