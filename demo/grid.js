@@ -157,6 +157,12 @@ function tellEffects() {
 
 const usualNow = () => (view && prop("usual")?.of === view.state ? prop("usual") : null);
 
+// A statistic of the head on this sequence: as it is written, "" while it is not known; and as a number, NaN where there is none.
+function usualOf(k, { layer, head }) {
+  const text = usualNow()?.statistics[k]?.values[layer][head] ?? "";
+  return { text, value: text ? Number(text.replaceAll("−", "-").replaceAll(",", "")) : NaN };
+}
+
 function tellUsual() {
   const usual = usualNow();
   for (const { layer, head, mark } of panels) {

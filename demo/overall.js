@@ -62,8 +62,7 @@ function paintDistribution(set, { layer, head }) {
   $(".classes").replaceChildren(...(studies ? classesLine(studies, { layer, head }, name) : [t("waiting")]));
   if (!studies) return;
   const [low, high] = studies.ends[layer][head][looked];
-  const text = usualNow()?.statistics[looked]?.values[layer][head], here = Number(text?.replace("−", "-").replace(",", ""));
-  const mark = text && Number.isFinite(here) ? share(here, { low, high }) : null;
+  const { text, value } = usualOf(looked, { layer, head }), mark = Number.isFinite(value) ? share(value, { low, high }) : null;
   const said = mark === null ? title : `${title}, ${t("here", { value: text })}`;
   const ends = low === null ? [] : [short(low), short(high)];
   paintBars(spreads.distribution, { layers: studies.histogram[layer][head][looked], ticks: ends, mark, label: said, counts: true });

@@ -97,12 +97,10 @@ function drawn(around, ...parts) {
 
 // What changes with each sequence.
 function markDots() {
-  const usual = usualNow();
   for (const dot of element.querySelectorAll(".set .here")) {
     const { layer, head } = dot.closest("tr").dataset, k = statisticOf(prop("over_set"), sorting.column);
-    const text = usual?.statistics[k]?.values[layer][head], value = Number(text?.replace("−", "-"));
-    const { low, high } = dot.parentNode.dataset;
-    dot.hidden = !usual || !Number.isFinite(value);
+    const { value } = usualOf(k, { layer, head }), { low, high } = dot.parentNode.dataset;
+    dot.hidden = !Number.isFinite(value);
     dot.style.left = `${Math.min(100, Math.max(0, 100 * share(value, { low: Number(low), high: Number(high) })))}%`;
   }
 }

@@ -2,14 +2,16 @@
 
 import os
 import re
+import shutil
 
 import numpy as np
 import pytest
 from playwright.sync_api import expect
+from safetensors.torch import load_file, save_file
 
 from attnkit.reference import Reference
 from tests.browsing import large, open_large, type_in
-from tests.serving import CHROMIUM
+from tests.serving import CHROMIUM, add_reference
 
 pytestmark = [
     pytest.mark.browser,
@@ -33,6 +35,7 @@ def means(checkpoints, name):
     return known.means[:, :, list(known.columns).index(name)].flatten()
 
 
+W_O = "layers.0.attn.W_o.weight"
 HEADS = np.array([f"layer {layer}, head {head}" for layer in range(2) for head in range(4)])
 
 
@@ -145,6 +148,21 @@ def test_each_distribution_has_a_dot_where_this_sequence_stands(table, page):
 
     expect(dots).to_have_count(8)
     assert dots.evaluate_all("dots => dots.map((dot) => dot.style.left)") == ["100%"] * 8
+
+
+def test_a_number_that_is_written_with_commas_has_its_dot_too(open_page, site):
+    """Outputs of the first layer that are thousands long."""
+    folder = site / "checkpoints" / "loud"
+    shutil.copytree(site / "checkpoints" / "majority", folder)
+    weights = load_file(folder / "model.safetensors")
+    save_file(weights | {W_O: 1e5 * weights[W_O]}, folder / "model.safetensors")
+    add_reference(folder)
+    page = open_page(query="&checkpoint=loud")
+    page.get_by_text("Every head over all 500 sequences").click()
+    page.locator(".set").get_by_role("button", name="Length of the output").click()
+
+    expect(page.locator(".set .here:visible")).to_have_count(8)
+    shutil.rmtree(folder)
 
 
 def test_the_table_scrolls_inside_itself_on_a_phone(open_page):
