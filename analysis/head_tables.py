@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.head_importance import DICTIONARY, statistics_rows
 from analysis.head_stats_report import figures
+from analysis.importance_tables import DICTIONARY, statistics_rows
 from analysis.page import draw
 from analysis.report import write_report
 from analysis.subject import write_json
@@ -32,8 +32,6 @@ from attnkit.tables import (
 
 LARGEST_CSV = 1_000_000  # rows; a longer table is written as Parquet alone
 UNIFORM = 0.99  # normalised entropy from which a head is uniform within 1 %
-
-
 STALE = ("mean_attention.npz", "offset_profile.csv", "offset_profile.parquet", "per_sequence.parquet")
 
 

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.head_importance import statistics_rows
 from analysis.head_similarity import args_of, check_alike
+from analysis.importance_tables import statistics_rows
 from analysis.report import write_report
 from analysis.study import write_study
 from analysis.subject import Subject, open_subject, parser, sha256, shown

@@ -13,7 +13,7 @@ from scipy import stats
 from torch.nn.functional import cross_entropy
 
 from analysis import head_importance, head_stats, head_tables, study
-from analysis.head_importance import importance_frame, pairs_frame, predictors_frame, pruning_frame, rank_correlation
+from analysis.importance_tables import importance_frame, pairs_frame, predictors_frame, pruning_frame, rank_correlation
 from attnkit.ablation import Donors, ablate, head_outputs
 from attnkit.checkpoint import Checkpoint, save_checkpoint
 from attnkit.data import Batch, DataConfig, pad

@@ -7,7 +7,7 @@ import torch
 
 from analysis import head_stats, training_dynamics
 from analysis import reference as command
-from analysis.head_importance import importance_frame
+from analysis.importance_tables import importance_frame
 from analysis.subject import open_subject
 from attnkit import load_checkpoint
 from attnkit.data import Batch, DataConfig, task_dataset

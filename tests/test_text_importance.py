@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 from analysis import head_importance, head_stats
 from analysis.columns import unexplained
-from analysis.head_importance import importance_frame, similarity_frame
+from analysis.importance_tables import importance_frame, similarity_frame
 from analysis.page import Folder
 from analysis.report import STUDIES, write_report
 from attnkit.hfimportance import measure_importance
