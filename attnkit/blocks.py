@@ -172,7 +172,7 @@ class BlockReader:
             values[name], defined[name] = (
                 torch.stack([t.expand(1, 1, len(real))[0, 0] for t in ts]) for ts in of_heads
             )
-        nothing = torch.zeros(shape, dtype=torch.float64, device=real.device), ~real & real
+        nothing = torch.zeros(shape, dtype=torch.float64, device=real.device), torch.zeros_like(real)
         columns = [(values[name], defined[name]) if name in values else nothing for name in self.measures]
         return (
             torch.stack([value.double().expand(shape) for value, _ in columns], dim=-1),

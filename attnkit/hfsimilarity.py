@@ -28,9 +28,8 @@ def compare(layers: Layers, batches: Iterable[TextBatch], *, size: int = 32) -> 
     maps are never made as a whole, for a model whose heads together write more than 16,384 numbers, or whose output
     projections are not found, or of two parts, and for no texts.
     """
-
-    name = type(layers.model).__name__
     if has_two_parts(layers.model):
+        name = type(layers.model).__name__
         raise ValueError(f"model: {name} has an encoder and a decoder; heads are compared in models of one part")
 
     def work(model: PreTrainedModel, texts: TextBatch) -> Similarity:

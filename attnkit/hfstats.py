@@ -13,7 +13,7 @@ from attnkit.headstats import HeadStats
 from attnkit.hf import LONGEST_WHOLE, Site, attending, whole
 from attnkit.hfreading import read_batch
 from attnkit.measures import Measure, applicable
-from attnkit.pretrained import has_two_parts, inputs_of
+from attnkit.pretrained import inputs_of, two_tokens
 from attnkit.reading import Readings, joined
 from attnkit.spans import PLACES
 from attnkit.store import KindStats, Store
@@ -89,7 +89,7 @@ def collect_in_shards(
     found: dict[str, KindStats] = {}
     measures: dict[str, dict[str, Measure]] = {}
     for number, batch in enumerate(batches):
-        measures = measures or applicable_to(model, batch.each(lambda t: t.to(model.device)), vocab)
+        measures = measures or applicable_to(model, batch, vocab)
         known = {kind: store.get(number, kind) for kind in measures}
         parts = {kind: part for kind, part in known.items() if part is not None}
         if len(parts) < len(measures):
@@ -164,18 +164,14 @@ def applicable_to(model: PreTrainedModel, batch: TextBatch, vocab: Sequence[str]
 
     Raises ValueError as `collect` does.
     """
-    if has_two_parts(model) and batch.decoder is None:
-        name = type(model).__name__
-        raise ValueError(f"batches: {name} has an encoder and a decoder, and there is no text for the decoder")
     sites: dict[str, list[Site]] = {}
 
     def attend(site: Site) -> Tensor:
         sites.setdefault(site.kind, []).append(site)
         return whole(site)[1]
 
-    two = batch.tokens[:1, :1].expand(1, 2)
     with attending(model, attend):
-        model(**inputs_of(model, TextBatch(two, decoder=TextBatch(two) if batch.decoder is not None else None)))
+        model(**inputs_of(model, two_tokens(model, batch)))
     return {kind: applicable_at(of_kind, vocab) for kind, of_kind in sites.items()}
 
 

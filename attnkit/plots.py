@@ -245,11 +245,9 @@ def layer_by_head(rows: pd.DataFrame) -> pd.DataFrame:
 
 def same_for_all(values: pd.Series) -> float | None:
     """The one value that all heads have, if they do; what rounding leaves of a 0 is 0."""
-    return (
-        round(float(values.iloc[0]), 12)
-        if values.notna().all() and np.ptp(values) <= 1e-9 * abs(values.iloc[0])
-        else None
-    )
+    first = float(values.iloc[0])
+    same = values.notna().all() and np.ptp(values) <= 1e-9 * abs(first)
+    return round(first, 12) if same else None
 
 
 def draw_cells(ax: Axes, table: pd.DataFrame, reference: float | None, *, size: float | None) -> None:

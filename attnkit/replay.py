@@ -17,7 +17,7 @@ from transformers.pytorch_utils import Conv1D
 
 from attnkit.ablation import Head, replaced
 from attnkit.hf import Site, attending, fused, intervene
-from attnkit.pretrained import has_two_parts, inputs_of
+from attnkit.pretrained import inputs_of, two_tokens
 from attnkit.text import TextBatch
 
 Change = Callable[[int, Tensor], Tensor]  # the number of an attention, its heads' outputs (B, H, T, e) -> others
@@ -49,11 +49,7 @@ class Layers:
         Raises ValueError for a model in train mode, that never calls transformers' attention interface, or whose layers
         do not all have as many heads of attention; and for one of two parts, if there is no text for its decoder.
         """
-        name = type(model).__name__
-        if has_two_parts(model) and batch.decoder is None:
-            raise ValueError(f"batches: {name} has an encoder and a decoder, and there is no text for the decoder")
-        tokens = batch.tokens[:1, :1].expand(1, 2).to(model.device)
-        two = TextBatch(tokens, decoder=None if batch.decoder is None else TextBatch(tokens))
+        two = two_tokens(model, batch)
         sites: list[tuple[str, int]] = []
         heads: set[int] = set()
 
@@ -66,6 +62,7 @@ class Layers:
             model(**inputs_of(model, two))
         of_kind = [[layer for kind, layer in sites if kind == one] for one in dict(sites)]
         if any(numbers != list(range(len(numbers))) for numbers in of_kind) or len(heads) > 1:
+            name = type(model).__name__
             raise ValueError(f"model: {name} does not have as many heads of attention in every layer")
         lists = {name: m for name, m in model.named_modules() if isinstance(m, nn.ModuleList) and len(m) == len(sites)}
         blocks = next((name for name, stack in lists.items() if is_sequence(model, two, stack)), None)

@@ -44,9 +44,7 @@ def clustered(frame: pd.DataFrame, tree: pd.DataFrame) -> Figure:
 
 def head_map(frame: pd.DataFrame) -> Figure:
     """Draw the heads as points, near to each other where they look alike, from `similarity_map`."""
-    scale = min(
-        max((len(frame) / 16) ** 0.5, 1.0), 2.2
-    )  # so that as many heads as in 6 inches by 5 are not in one heap
+    scale = min(max((len(frame) / 16) ** 0.5, 1.0), 2.2)  # 16 heads have room in 6 inches by 5
     figure = new_figure(6.0 * scale, 5.0 * scale, "constrained")
     ax = figure.subplots()
     for k, layer in enumerate(sorted(frame["layer"].unique())):

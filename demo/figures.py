@@ -27,7 +27,6 @@ TYPES = {
     "csv": "text/csv",
     "npz": "application/x-npz",
 }
-# The same picture is the same file, whoever saves it and when.
 CHINESE = (  # fonts that may be there, and have what figures are labelled with
     "Noto Sans CJK SC",
     "Noto Sans SC",
@@ -38,6 +37,7 @@ CHINESE = (  # fonts that may be there, and have what figures are labelled with
     "Microsoft YaHei",
     "SimHei",
 )
+# The same picture is the same file, whoever saves it and when.
 NO_DATE: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 

@@ -65,7 +65,7 @@ function openLine(place) {
 
 // ---------------------------------------------------------------- the lines
 
-let drawnLines = {}; // kind: {x, y, lines: [{layer, head, values}]} as they are drawn
+const drawnLines = {}; // kind: {x, y, lines: [{layer, head, values}], steps, title} as they are drawn
 
 // Even ratios are even lengths; from 0 to the first step is as far as from one step to the next, about.
 function places(steps) {

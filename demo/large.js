@@ -1,6 +1,6 @@
 // One head, large: as a heat map or as arcs, beside what it is compared with.
 
-let pictures = []; // what stands large: {box, canvas, of} with `of` as picturesOf makes it
+let pictures = []; // what stands large: {canvas, caption, of} with `of` as picturesOf makes it
 
 function select(mine, from = null) {
   back = from;

@@ -32,8 +32,7 @@ function floats(base64) {
 
 const offset = (view, { layer, head }) => (layer * view.heads + head) * view.T * view.T;
 
-// The quantities that a map can show: what is drawn of a view, head by head, and whether it runs to both sides of 0.
-// What a map may show: `there` says for which readings.
+// What a map may show: for which readings, what of a view, head by head, and whether it runs to both sides of 0.
 const QUANTITIES = {
   weights: { there: () => true, of: (view) => view.weights, both: false },
   norms: { there: (view) => view.norms, of: (view) => view.weights.map((w, i) => w * normOf(view, i)), both: false },

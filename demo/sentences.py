@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from inspect import signature
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -59,9 +58,8 @@ def serve(path: str) -> Subject:
     global served
     try:
         from attnkit.hf import NAME  # noqa: F401  (says what to install)
-        from attnkit.hfimportance import task_of
         from attnkit.hfstats import applicable_to
-        from attnkit.pretrained import has_two_parts, load, longest_text, vocabulary
+        from attnkit.pretrained import has_two_parts, load, longest_text, task_of, vocabulary
         from attnkit.replay import Layers
     except ImportError as missing:
         raise ValueError(f"--hf: {missing}") from None
@@ -203,6 +201,7 @@ def run(
     """
     from attnkit.hf import Site, attending, fused, whole
     from attnkit.hfimportance import embeddings
+    from attnkit.pretrained import inputs_of
 
     def attend(site: Site) -> Tensor:
         weights, output = whole(site) if see else (None, fused(site))
@@ -211,12 +210,11 @@ def run(
             see(site.call(weights, output))
         return output
 
-    tokens = batch.tokens.expand(len(gates), -1)
-    more = {"use_cache": False} if "use_cache" in signature(subject.model.forward).parameters else {}
+    several = TextBatch(batch.tokens.expand(len(gates), -1))
     with subject.lock, attending(subject.model, attend):
-        said = subject.model(input_ids=tokens, attention_mask=torch.ones_like(tokens), **more)
+        said = subject.model(**inputs_of(subject.model, several))
     if subject.kind == "embedding":
-        return embeddings(TextBatch(tokens), said)
+        return embeddings(several, said)
     logits: Tensor = said.logits if subject.kind == "classification" else said.logits[:, -1]
     return logits.double()
 
