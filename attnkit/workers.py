@@ -19,7 +19,6 @@ def side_by_side(model: Model, work: Callable[[Model, Item], Result], items: Ite
 
     Meanwhile torch's operations take one thread each: a small model's are too short to be shared among threads.
     """
-    keep_freed_memory()
     at_once = torch.get_num_threads()
     if at_once == 1 or next(model.parameters()).device.type != "cpu":
         yield from (work(model, item) for item in items)
@@ -46,15 +45,6 @@ def side_by_side(model: Model, work: Callable[[Model, Item], Result], items: Ite
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(at_once)
-
-
-def keep_freed_memory() -> None:
-    """Let the memory of one batch be used for the next, up to 32 MiB, instead of being given back in between.
-
-    Each page that comes again costs a fault: about a tenth of the time. For how much to keep, glibc takes twice the
-    largest block of at most 32 MiB that was ever freed; of this one no page is touched.
-    """
-    torch.empty(16 << 20, dtype=torch.uint8)
 
 
 def cut(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
