@@ -26,7 +26,7 @@ KNOWN = (
     *("self_weight", "previous_weight", "next_weight", "first_weight", "last_weight"),
     *("duplicate_weight", "induction_weight", "selectivity", "output_norm"),
 )
-TOGETHER = 1 << 15  # weights whose logarithms are taken at a time
+TOGETHER = 1 << 17  # weights whose logarithms are taken at a time
 FEW = 1 << 15  # weights for which a second thread is not worth waking
 
 

@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 
 from attnkit.machine import compiled
+from attnkit.spans import POINTS
 
 # What is read of each row, in this order: Σ exp(s − max s), then statistics.
 NAMES = (
     *("z", "entropy", "max_weight", "effective_keys", "offset", "distance", "special_weight"),
-    *("self_weight", "previous_weight", "next_weight", "first_weight", "last_weight"),
+    *POINTS,
     *("duplicate_weight", "induction_weight"),
 )
-POINT, DUPLICATE, INDUCTION = NAMES.index("self_weight"), len(NAMES) - 2, len(NAMES) - 1
+POINT, DUPLICATE, INDUCTION = NAMES.index(POINTS[0]), len(NAMES) - 2, len(NAMES) - 1
 PIECE = 1024  # keys
 F = np.float32
 LOWEST = F(-87)  # e to this is the least that float32 holds; below, a weight is 0
