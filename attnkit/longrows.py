@@ -19,7 +19,8 @@ NAMES = (
     *POINTS,
     *("duplicate_weight", "induction_weight"),
 )
-POINT, DUPLICATE, INDUCTION = NAMES.index(POINTS[0]), len(NAMES) - 2, len(NAMES) - 1
+Z, ENTROPY, MAX, EFFECTIVE, OFFSET, DISTANCE, SPECIAL, POINT = range(8)  # the first of the points
+DUPLICATE, INDUCTION = len(NAMES) - 2, len(NAMES) - 1
 PIECE = 1024  # keys
 F = np.float32
 LOWEST = F(-87)  # e to this is the least that float32 holds; below, a weight is 0
@@ -55,12 +56,13 @@ def read(
             n = last - first
             exponentials(e[first:last], top[r], logs[:n], powers[:n])
             part = sums(e[first:last], powers.view(np.float32)[:n], logs[:n], j[first:last], special[first:last], i[r])
-            found[0] += part[0]
+            found[Z] += part[0]
             nats += part[1]
             squares += part[2]
-            for k in range(3):
-                found[4 + k] += part[3 + k]
-        z = found[0]
+            found[OFFSET] += part[3]
+            found[DISTANCE] += part[4]
+            found[SPECIAL] += part[5]
+        z = found[Z]
         for k in range(5):
             if points[k, r] >= 0:
                 found[POINT + k] = e[points[k, r]]
@@ -70,9 +72,9 @@ def read(
                 found[DUPLICATE] += e[key]
             if 0 <= key + 1 < S and key + 1 != points[0, r]:  # what follows the copy stands before the query
                 found[INDUCTION] += e[key + 1]
-        for k in range(4, len(found)):
+        for k in range(OFFSET, len(found)):
             found[k] /= z
-        found[1], found[2], found[3] = max(math.log(z) - nats / z, 0.0), 1 / z, z * z / squares
+        found[ENTROPY], found[MAX], found[EFFECTIVE] = max(math.log(z) - nats / z, 0.0), 1 / z, z * z / squares
         if len(diagonals):
             add(diagonals[R - 1 - r : R - 1 - r + S], e, 1 / z)
 
