@@ -42,7 +42,8 @@ DICTIONARIES = [study.DICTIONARY for study in report.STUDIES]
 # What only texts have, read by a transformers model: test_hfstats and test_text_importance run these.
 FIGURES_OF_TEXTS = {"offsets"}
 COLUMNS_OF_TEXTS = {
-    *("answers_changed", "divergence", "embedding_change", "similarity_change", "similarity_rank", "pairs")
+    *("answers_changed", "divergence", "embedding_change", "similarity_change", "similarity_rank", "pairs"),
+    *("tokens", "window"),
 }
 
 
