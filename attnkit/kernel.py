@@ -9,7 +9,6 @@ import numpy as np
 from attnkit.machine import compiled
 
 TOGETHER = 1024  # weights of a map that are read at once: as float64 they fill a part of the nearest cache
-LEAST = -1e4  # below every finite logarithm, for ln 0: then 0 ln 0 = 0
 
 # In the order of `fused.KNOWN`.
 ENTROPY, NORMALIZED, MAX, EFFECTIVE, DISTANCE, OFFSET, SELF, PREVIOUS, NEXT = range(9)
@@ -21,7 +20,7 @@ def read(
     start: int,
     stop: int,
     weights: Any,  # (stop - start, H, R, T), those of these sequences alone
-    logs: Any,  # their logarithms
+    logs: Any,  # their logarithms, finite ones also of 0: 0 ln 0 = 0
     output: Any,  # (B, H, R, d)
     w_o: Any,  # (H, d, r), float64, lower triangles
     tokens: Any,  # (B, T)
@@ -260,7 +259,7 @@ def five(p: Any, ln: Any, a: Any, b: Any) -> tuple[float, float, float, float, f
     nats = whole = squares = A = B = 0.0
     for t in range(len(p)):
         x = p[t]
-        nats += x * max(ln[t], LEAST)
+        nats += x * ln[t]
         whole += x
         squares += x * x
         A += x * a[t]
