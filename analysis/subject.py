@@ -1,7 +1,6 @@
 """What every analysis is of: a checkpoint and the sequences that it runs over, as the command line names them."""
 
 import argparse
-import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -11,6 +10,7 @@ from typing import Any
 from attnkit import cli
 from attnkit.checkpoint import Checkpoint, known_task, load_checkpoint, read_checkpoint, versions
 from attnkit.data import Batch, Dataset, task_dataset
+from attnkit.files import sha256
 from attnkit.model import TinyTransformer
 from attnkit.sequences import file_dataset
 
@@ -112,16 +112,6 @@ def shown(path: Path) -> str:
     """The path as a reader elsewhere can use it: within the project if it is there."""
     inside = cli.PROJECT in path.resolve().parents
     return str(path.resolve().relative_to(cli.PROJECT)) if inside else str(path)
-
-
-def sha256(*files: Path) -> str:
-    """Of one file, or of several one after the other."""
-    digest = hashlib.sha256()
-    for file in files:
-        with open(file, "rb") as opened:
-            while piece := opened.read(1 << 20):
-                digest.update(piece)
-    return digest.hexdigest()
 
 
 def write_json(file: Path, record: dict[str, Any]) -> None:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.subject import sha256, shown
+from analysis.subject import shown
 from attnkit import cli
 from attnkit.checkpoint import versions
+from attnkit.files import sha256
 from attnkit.text import TextBatch, Texts
 
 if TYPE_CHECKING:

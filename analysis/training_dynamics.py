@@ -28,10 +28,11 @@ from analysis.head_similarity import args_of, check_alike
 from analysis.importance_tables import statistics_rows
 from analysis.report import write_report
 from analysis.study import write_study
-from analysis.subject import Subject, open_subject, parser, sha256, shown
+from analysis.subject import Subject, open_subject, parser, shown
 from analysis.training_report import figures
 from attnkit import cli
 from attnkit.ablation import Head
+from attnkit.files import sha256
 from attnkit.headstats import HeadStats, collect
 from attnkit.importance import Importance, heads_of, measure_importance
 from attnkit.measures import applicable

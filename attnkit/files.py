@@ -1,5 +1,6 @@
-"""Writing folders so that a reader never meets half of one."""
+"""Writing folders so that a reader never meets half of one, and telling files apart."""
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -38,3 +39,13 @@ def staged(folder: str | Path, *, last: str, stale: Iterable[str] = ()) -> Itera
                 elif not (new / file).exists():
                     (folder / file).unlink()
             raise
+
+
+def sha256(*files: Path) -> str:
+    """Of one file, or of several one after the other."""
+    digest = hashlib.sha256()
+    for file in files:
+        with open(file, "rb") as opened:
+            while piece := opened.read(1 << 20):
+                digest.update(piece)
+    return digest.hexdigest()

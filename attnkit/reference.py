@@ -3,7 +3,6 @@
 Beside it one sequence can be placed: is this reading ordinary for this head? The file is read without running code.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -17,6 +16,7 @@ from attnkit.ablation import mean_outputs
 from attnkit.checkpoint import load_checkpoint, read_checkpoint
 from attnkit.data import Batch, Dataset
 from attnkit.differences import difference_frame
+from attnkit.files import sha256
 from attnkit.headstats import collect
 from attnkit.importance import EFFECTS, Importance, measure_importance
 from attnkit.measures import applicable
@@ -90,14 +90,9 @@ class Reference:
         if found is None:
             missed = ", ".join(sorted(missing))
             raise ValueError(f"{file}: has no {missed}; make it anew with python -m analysis.reference")
-        if str(found.weights_sha256) != sha256(folder):
+        if str(found.weights_sha256) != sha256(folder / "model.safetensors"):
             raise ValueError(f"{file}: is of other weights; make it anew with python -m analysis.reference")
         return found
-
-
-def sha256(folder: Path) -> str:
-    """Of the weights that a checkpoint folder holds."""
-    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
 
 
 def make_reference(
@@ -161,7 +156,7 @@ def make_reference(
         data=np.array(dataset.name),
         count=np.array(len(values)),
         length=np.array(length),
-        weights_sha256=np.array(sha256(folder)),
+        weights_sha256=np.array(sha256(folder / "model.safetensors")),
         classes=np.array(classes),
         statistics=np.array(list(measures)),
         quantiles=quantiles,

@@ -35,15 +35,6 @@ def app(browser: Browser, address: str) -> Path:
     return shoot(page, "app.png")
 
 
-def app_dark(browser: Browser, address: str) -> Path:
-    """The same in the dark, with one head large."""
-    page = open_app(browser, address, "dark", width=1280, height=1200)
-    page.locator(".head").nth(5).click()
-    page.locator(".large .picture canvas").wait_for()
-    page.mouse.move(2, 2)
-    return shoot(page, "app-dark.png")
-
-
 def app_phone(browser: Browser, address: str) -> Path:
     return shoot(open_app(browser, address, "light", width=390, height=844), "app-phone.png")
 
@@ -132,7 +123,6 @@ def shoot(page: Page, name: str, part: str | None = None) -> Path:
 Picture = Callable[[Browser, str], Path]
 PICTURES: list[Picture] = [
     app,
-    app_dark,
     app_phone,
     app_compare,
     app_arcs,

@@ -11,10 +11,11 @@ from analysis.importance_tables import importance_frame
 from analysis.subject import open_subject
 from attnkit import load_checkpoint
 from attnkit.data import Batch, DataConfig, task_dataset
+from attnkit.files import sha256
 from attnkit.importance import measure_importance
 from attnkit.measures import applicable
 from attnkit.reading import read_batch
-from attnkit.reference import BINS, FILE, LEVELS, METHODS, WORTH, Reference, counts, sha256
+from attnkit.reference import BINS, FILE, LEVELS, METHODS, WORTH, Reference, counts
 from attnkit.tasks import get_task
 from demo import shelf, usual, views
 from tests.serving import COLOURS, add_reference, fill, write_grown
@@ -287,7 +288,7 @@ def test_the_shipped_reference_is_of_the_shipped_weights_and_of_all_sequences():
     folder = shelf.CHECKPOINTS / "majority"
     reference = Reference.load(folder)
 
-    assert str(reference.weights_sha256) == sha256(folder)
+    assert str(reference.weights_sha256) == sha256(folder / "model.safetensors")
     assert int(reference.count) == 2**16
     assert "p_adjusted" not in reference.differences.dtype.names  # nothing is estimated
     assert len(reference.steps) == 16
