@@ -35,7 +35,7 @@ def grown(site, tmp_path_factory):
 
 def open_study(page, name):
     page.locator(f".{name} summary").click()
-    expect(page.locator(f".{name} .waiting")).to_have_count(0)
+    expect(page.locator(f".{name} .inside > :not(.waiting)").first).to_be_visible()
     return page.locator(f".{name}")
 
 
