@@ -66,23 +66,30 @@ def study(args: argparse.Namespace) -> None:
 
 
 def study_texts(subject: TextSubject) -> None:
-    """Of a transformers model, over texts."""
+    """Of a transformers model, over texts; of one of two parts each kind of attention in a folder of its own."""
     from attnkit import hfsimilarity
     from attnkit.replay import Layers
 
     layers = Layers.of(subject.model, next(subject.texts.batches(1)))
     started = time.perf_counter()
-    alike = hfsimilarity.compare(layers, subject.batches(), size=subject.batch_size)
+    found = hfsimilarity.compare(layers, subject.batches(), size=subject.batch_size)
     seconds = time.perf_counter() - started
 
-    heads = list(product(range(layers.layers), range(layers.heads)))
-    record = subject.record() | {"sequences": round(float(alike.outputs.weight)), "seconds": seconds}
-    record["warnings"] = subject.notes()
-    write_study(subject.out, "similarity", tables_of(alike, heads, population=False), record, figures, stale=OF_TWO)
+    for kind, alike in found.items():
+        of_kind = sum(of == kind for of, _ in layers.sites)
+        tables = tables_of(alike, list(product(range(of_kind), range(layers.heads))), population=False)
+        record = subject.record() | {
+            "attention": kind,
+            "sequences": round(float(alike.outputs.weight)),
+            "seconds": seconds,
+            "warnings": subject.notes(),
+        }
+        out = subject.out if len(found) == 1 else subject.out / kind
+        write_study(out, "similarity", tables, record, figures, stale=OF_TWO)
+        print(f"report: {write_report(out)}")
     print(f"{subject.texts.seen.count:,} texts in {seconds:.1f} s")
     for note in subject.notes():
         print(f"warning: {note}")
-    print(f"report: {write_report(subject.out)}")
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:

@@ -27,6 +27,7 @@ except ImportError as missing:
 
 NAME = "attnkit"  # of our function among transformers' attention implementations
 LONGEST_WHOLE = 512  # up to so many tokens a map is made as a whole; beyond, rows are made a block at a time
+ROWS = 256  # of such a block
 CROSS = re.compile(r"cross|encoder_attn|encdec", re.IGNORECASE)  # how models call the attention on another sequence
 PROJECTIONS = ("o_proj", "out_proj", "out_lin", "c_proj", "Wo", "wo", "o", "dense")  # how they call W_O
 
@@ -196,23 +197,33 @@ def intervene(model: PreTrainedModel, change: Callable[[Site, Tensor], Tensor]) 
         yield
 
 
-def whole(site: Site) -> tuple[Tensor, Tensor]:
-    """The maps (B, H, R, T) and the heads' outputs (B, H, R, e)."""
-    weights = site.weights()
+def whole(site: Site, rows: slice = slice(None)) -> tuple[Tensor, Tensor]:
+    """The maps (B, H, R, T), or some rows of them, and the heads' outputs (B, H, R, e) there."""
+    weights = site.weights(rows)
     return weights, (weights @ site.value.to(weights.dtype)).to(site.value.dtype)
 
 
 def fused(site: Site) -> Float[Tensor, "B H R e"]:
-    """The heads' outputs alone, as fast as they come."""
+    """The heads' outputs alone, as fast as they come; where a map is too large to be made, some rows at a time."""
+    if site.whole:
+        return _fused(site, slice(None))
+    output = torch.empty(*site.query.shape[:3], site.value.shape[-1], dtype=site.value.dtype, device=site.value.device)
+    for start in range(0, output.shape[2], ROWS):
+        rows = slice(start, start + ROWS)
+        output[:, :, rows] = _fused(site, rows)
+    return output
+
+
+def _fused(site: Site, rows: slice) -> Float[Tensor, "B H r e"]:
     if site.softcap is not None:
-        return whole(site)[1]
-    allowed = site.allowed()
+        return whole(site, rows)[1]
+    allowed = site.allowed(rows)
     mask: Tensor | None = None if allowed is None else allowed[:, None]
     if site.bias is not None:
-        bias = site.bias.to(site.query.dtype)
+        bias = site.bias[:, :, rows].to(site.query.dtype)
         mask = bias if mask is None else torch.where(mask, bias, torch.finfo(bias.dtype).min)
     return nn.functional.scaled_dot_product_attention(
-        site.query, site.key, site.value, attn_mask=mask, scale=site.scale
+        site.query[:, :, rows], site.key, site.value, attn_mask=mask, scale=site.scale
     )
 
 

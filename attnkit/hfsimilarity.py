@@ -1,62 +1,116 @@
-"""Which heads of a transformers model look alike, and write alike, over texts."""
+"""Which heads of a transformers model look alike, and write alike, over texts of any length.
 
-from collections.abc import Iterable
+The divergence of two heads is a sum over rows: all layers' queries and keys are kept, and the weights of a few rows of
+every head are made at a time, compared and let go.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import reduce
-from operator import add
+from operator import or_
+from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 from transformers import PreTrainedModel
 
-from attnkit.hf import LONGEST_WHOLE, observe
+from attnkit.hf import Site, attending, fused
+from attnkit.hfreading import same_mask, scene_of
 from attnkit.hfstats import alike
-from attnkit.observe import AttentionCall
-from attnkit.pretrained import has_two_parts, inputs_of
+from attnkit.moments import merge
+from attnkit.pretrained import inputs_of
+from attnkit.reading import checked
 from attnkit.replay import Layers
-from attnkit.similarity import Similarity, compare_batch
+from attnkit.rows import Block
+from attnkit.similarity import Similarity, divergences, per_sequence, rows_of, similarity_of, what_is_written
+from attnkit.spans import Scene
 from attnkit.text import TextBatch
 from attnkit.workers import side_by_side
 
 TOKENS = 1024  # that run side by side, unless one text alone is longer
 WASTE = 0.05  # share of these that may be padding
+TOGETHER = 1 << 19  # weights that are compared at a time, unless one row of all heads has more
 WIDEST = 1 << 14  # numbers that all heads together write: the covariances of each with each then take 2 GB
 
 
-def compare(layers: Layers, batches: Iterable[TextBatch], *, size: int = 32) -> Similarity:
-    """`similarity.compare` of every head of a model with every other, layer by layer.
+class Seen(NamedTuple):
+    """An attention, and what its heads made of it."""
 
-    How the texts are cut into batches changes nothing. Raises ValueError for texts of more than 512 tokens, whose
-    maps are never made as a whole, for a model whose heads together write more than 16,384 numbers, or whose output
-    projections are not found, or of two parts, and for no texts.
+    site: Site
+    output: Float[Tensor, "B H R e"]
+
+
+def compare(layers: Layers, batches: Iterable[TextBatch], *, size: int = 32) -> dict[str, Similarity]:
+    """`similarity.compare` of every head of a model with every other of its kind of attention, layer by layer.
+
+    By kind: `self`, or of models of two parts `encoder`, `decoder` and `cross`. How the texts are cut into batches
+    changes nothing. Memory is O(T) for each head. Raises ValueError for a model whose heads of one kind together write
+    more than 16,384 numbers, or whose output projections are not found, and for no texts.
     """
-    if has_two_parts(layers.model):
-        name = type(layers.model).__name__
-        raise ValueError(f"model: {name} has an encoder and a decoder; heads are compared in models of one part")
-
-    def work(model: PreTrainedModel, texts: TextBatch) -> Similarity:
-        return compare_batch([calls_of(model, texts)], texts)
-
-    pieces = (some for batch in batches for _, some in alike(checked(batch), size, TOKENS, WASTE))
-    parts = side_by_side(layers.model, work, pieces)
+    pieces = (some for batch in batches for _, some in alike(batch, size, TOKENS, WASTE))
+    parts = side_by_side(layers.model, compare_texts, pieces)
     first = next(parts, None)
     if first is None:
         raise ValueError("batches: there are no texts to compare heads on")
-    return reduce(add, parts, first)
-
-
-def checked(batch: TextBatch) -> TextBatch:
-    T = batch.tokens.shape[1]
-    if T > LONGEST_WHOLE:
-        raise ValueError(f"text: has one of {T} tokens; heads are compared on texts of at most {LONGEST_WHOLE}")
-    return batch
+    found = reduce(merge, parts, first)
+    return {kind: found[kind] for kind in dict(layers.sites)}
 
 
 @torch.no_grad()
-def calls_of(model: PreTrainedModel, texts: TextBatch) -> list[AttentionCall]:
+def compare_texts(model: PreTrainedModel, texts: TextBatch) -> dict[str, Similarity]:
     texts = texts.each(lambda t: t.to(model.device))
-    calls: list[AttentionCall] = []
-    with observe(model, calls.append):
+    found = {}
+    for kind, seen in seen_in(model, texts).items():
+        width = sum(output.shape[1] * output.shape[-1] for _, output in seen)
+        if width > WIDEST:
+            most = f"of at most {WIDEST:,} they are compared"
+            raise ValueError(f"model: its heads write {width:,} numbers together; {most}")
+        sites = [site for site, _ in seen]
+        parts = ((divergences([weights_of(sites, block)], block), rows_of(block)) for block in blocks_of(texts, sites))
+        sums, rows = reduce(lambda a, b: (a[0] + b[0], a[1] + b[1]), parts)
+        written = [what_is_written(output, site.w_o, site.layer) for site, output in seen]
+        found[kind] = similarity_of(per_sequence(sums, rows), written, texts.looking(kind).mask)
+    return found
+
+
+def seen_in(model: PreTrainedModel, texts: TextBatch) -> dict[str, list[Seen]]:
+    """Every attention of one forward pass over texts on the model's device, by kind, layer by layer."""
+    seen: dict[str, list[Seen]] = {}
+
+    def attend(site: Site) -> Tensor:
+        output = fused(site)
+        seen.setdefault(site.kind, []).append(Seen(site, output))
+        return output
+
+    with attending(model, attend):
         model(**inputs_of(model, texts))
-    width = sum(call.output.shape[1] * call.output.shape[-1] for call in calls)
-    if width > WIDEST:
-        raise ValueError(f"model: its heads write {width:,} numbers together; of at most {WIDEST:,} they are compared")
-    return calls
+    return seen
+
+
+def blocks_of(texts: TextBatch, sites: Sequence[Site]) -> Iterator[Block]:
+    """All rows of one kind of attention, so few at a time that the weights of all heads are no more than `TOGETHER`.
+
+    A query may see a key where any layer lets it.
+    """
+    scene, unlike = scene_of(texts, sites[0].kind), list[Site]()
+    for site in sites:
+        if not any(same_mask(site.mask, other.mask) for other in unlike):
+            unlike.append(site)
+    B, _, R, _ = sites[0].query.shape
+    row = B * sites[0].key.shape[2] * sum(site.query.shape[1] for site in sites)
+    step = max(TOGETHER // row, 1)
+    for start in range(0, R, step):
+        yield seen_by_any(scene, unlike, slice(start, min(start + step, R)))
+
+
+def seen_by_any(scene: Scene, sites: Sequence[Site], rows: slice) -> Block:
+    blocks = [scene.block(site, rows) for site in sites]
+    widest = max(blocks, key=lambda block: len(block.allowed))
+    return replace(widest, allowed=reduce(or_, (block.allowed for block in blocks)))
+
+
+def weights_of(sites: Sequence[Site], block: Block) -> Float[Tensor, "A B R T"]:
+    """The weights of all heads, layer by layer, in the rows of the block, float64."""
+    parts = [checked(site.weights(block.rows), block, site.layer) for site in sites]
+    return torch.cat(parts, dim=1).transpose(0, 1).double()

@@ -11,7 +11,7 @@ from operator import add
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
@@ -141,15 +141,13 @@ def change_on(models: Sequence[Sequence[AttentionCall]], batch: Batch) -> Moment
     blocks = blocks_of(batch.tokens, batch.mask)
     before, after = models
     sums = [itself(weights_of(before, block), weights_of(after, block), block) for block in blocks]
-    return per_sequence(sums, blocks)
+    return per_sequence(total(sums), total([rows_of(block) for block in blocks]))
 
 
-def per_sequence(sums: Sequence[Float[Tensor, "*heads B"]], blocks: Sequence[Block]) -> Moments:
-    """The moments over the sequences of the means over their rows that count; a block's sums are over its rows."""
-    whole = total(list(sums))
-    rows = total([counted(block).sum(dim=-1) for block in blocks]).expand(whole.shape[-1])  # of each sequence
-    values = (whole / rows.clamp(min=1)).movedim(-1, 0).cpu()  # (B, …)
-    defined = (rows > 0).cpu().view(-1, *[1] * (values.ndim - 1)).expand_as(values)
+def per_sequence(sums: Float[Tensor, "*heads B"], rows: Int[Tensor, "b"]) -> Moments:
+    """The moments over the sequences of the means over their rows that count, from the sums over so many of them."""
+    values = (sums / rows.clamp(min=1)).movedim(-1, 0).cpu()  # (B, …)
+    defined = (rows > 0).cpu().expand(len(values)).view(-1, *[1] * (values.ndim - 1)).expand_as(values)
     return Moments.of(values, defined)
 
 
@@ -158,31 +156,32 @@ def compare_batch(models: Sequence[Sequence[AttentionCall]], batch: Batch) -> Si
 
     Raises ValueError for a call without an output projection.
     """
-    blocks = blocks_of(batch.tokens, batch.mask, allowed=seen_by_any([call for calls in models for call in calls]))
+    blocks = blocks_of(batch.tokens, batch.mask)
     sums = [divergences([weights_of(calls, block) for calls in models], block) for block in blocks]
-    divergence = per_sequence(sums, blocks)  # (A, E)
+    divergence = per_sequence(total(sums), total([rows_of(block) for block in blocks]))  # (A, E)
+    written = [what_is_written(call.output, call.w_o, call.layer) for calls in models for call in calls]
+    return similarity_of(divergence, written, batch.mask)
 
-    real = torch.ones_like(batch.tokens, dtype=torch.bool) if batch.mask is None else batch.mask
-    written = [what_is_written(call)[real] for calls in models for call in calls]  # each (tokens, H, d)
+
+def similarity_of(
+    divergence: Moments, written: Sequence[Float[Tensor, "B T _ _"]], mask: Bool[Tensor, "B T"] | None
+) -> Similarity:
+    """The one and the other together; `written` by the heads of every layer on each token."""
+    widths = tuple(w.shape[3] for w in written for _ in range(w.shape[2]))
+    real = torch.ones_like(written[0][..., 0, 0], dtype=torch.bool) if mask is None else mask
     weights = (real.double() / real.sum(dim=1, keepdim=True))[real]
-    outputs = Comoments.of(torch.cat([w.flatten(1) for w in written], dim=1).cpu(), weights.cpu())
-    return Similarity(divergence, outputs, tuple(w.shape[2] for w in written for _ in range(w.shape[1])))
-
-
-def seen_by_any(calls: Sequence[AttentionCall]) -> Bool[Tensor, "b T T"] | None:
-    """True where a layer lets a query see a key; None: everywhere."""
-    seen: Tensor | None = None
-    for call in calls:
-        if call.mask is None:
-            return None
-        here = call.mask[:, 0].expand(-1, call.query.shape[2], -1)
-        seen = here if seen is None else seen | here
-    return seen
+    outputs = Comoments.of(torch.cat([w[real].flatten(1) for w in written], dim=1).cpu(), weights.cpu())
+    return Similarity(divergence, outputs, widths)
 
 
 def counted(block: Block) -> Bool[Tensor, "b R"]:
     """The rows in which there is something to choose."""
     return block.real & (block.n >= 2)
+
+
+def rows_of(block: Block) -> Int[Tensor, "b"]:
+    """How many they are, of each sequence."""
+    return counted(block).sum(dim=-1)
 
 
 def weights_of(calls: Sequence[AttentionCall], block: Block) -> Float[Tensor, "A B R T"]:
@@ -215,12 +214,14 @@ def entropy(weights: Tensor) -> Tensor:
     return weights.clamp_min(torch.finfo(weights.dtype).tiny).log_().mul_(weights).sum(dim=-1).neg_()
 
 
-def what_is_written(call: AttentionCall) -> Float[Tensor, "B T H d"]:
+def what_is_written(
+    output: Float[Tensor, "B H T d"], w_o: Float[Tensor, "H d D"] | None, layer: int
+) -> Float[Tensor, "B T H d"]:
     """What each head adds to each token, in d coordinates instead of D: with W_oᵀ = Q L, o W_o = (o Lᵀ) Qᵀ.
 
     Q only turns it, which no covariance's norm notices.
     """
-    if call.w_o is None:
-        raise ValueError(f"layer {call.layer}: what its heads write is not known: no output projection was found")
-    triangle = torch.linalg.qr(call.w_o.transpose(-2, -1).double()).R  # (H, d, d)
-    return torch.einsum("bhtd,hcd->bthc", call.output.double(), triangle)
+    if w_o is None:
+        raise ValueError(f"layer {layer}: what its heads write is not known: no output projection was found")
+    triangle = torch.linalg.qr(w_o.transpose(-2, -1).double()).R  # (H, d, d)
+    return torch.einsum("bhtd,hcd->bthc", output.double(), triangle)

@@ -173,8 +173,13 @@ def test_what_is_changed_is_the_heads_output_and_nothing_else():
     torch.testing.assert_close(without, model(**given)[0], atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("rows", [None, 1, 2])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_the_fused_outputs_are_those_of_the_maps(name):
+def test_the_fused_outputs_are_those_of_the_maps(name, rows, monkeypatch):
+    """Of short texts all rows at once, of long ones so many at a time."""
+    if rows:
+        monkeypatch.setattr(hf, "LONGEST_WHOLE", 0)
+        monkeypatch.setattr(hf, "ROWS", rows)
     model, given = build(name), inputs(name)
     sites = []
     with hf.attending(model, lambda site: (sites.append(site), hf.whole(site)[1])[1]):
@@ -185,6 +190,21 @@ def test_the_fused_outputs_are_those_of_the_maps(name):
         sees = slice(None) if allowed is None else allowed.any(dim=-1).expand(len(site.query), -1)
         ours, maps = (output.transpose(1, 2)[sees] for output in (hf.fused(site), hf.whole(site)[1]))
         torch.testing.assert_close(ours, maps, atol=1e-5, rtol=1e-4)
+
+
+def test_gradients_of_long_rows_are_those_of_whole_maps(monkeypatch):
+    monkeypatch.setattr(hf, "ROWS", 3)
+    parts = (torch.randn(2, H, 7, 5) for _ in range(3))
+    site = hf.Site("self", 0, *(part.requires_grad_() for part in parts), None, True, 0.5)
+    towards = torch.randn(2, H, 7, 5)
+    found = []
+    for longest in (7, 0):
+        monkeypatch.setattr(hf, "LONGEST_WHOLE", longest)
+        output = hf.fused(site)
+        found.append(torch.autograd.grad((output * towards).sum(), (site.query, site.key, site.value)))
+
+    for whole, long in zip(*found, strict=True):
+        torch.testing.assert_close(long, whole, atol=1e-5, rtol=1e-4)
 
 
 def test_a_model_that_never_calls_the_interface_is_refused_not_empty():
