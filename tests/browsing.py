@@ -2,17 +2,29 @@
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 
 import pytest
 import torch
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from attnkit import load_checkpoint
 from tests.serving import CHROMIUM, CHROMIUM_ARGS, add_reference, build_site, fill, serve
 
 TIED, ONE_MORE = "0101010101010101", "0101010110101011"
 AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
+PATIENCE = 60_000  # ms for whatever a page is to show: no test here is of speed, and a busy machine takes its time
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    expect.set_options(timeout=PATIENCE)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGS)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="session")
@@ -33,44 +45,41 @@ def browser():
     """A Chromium for pages that need no server."""
     if not CHROMIUM and not os.environ.get("CI"):
         pytest.skip("no chromium on this machine")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGS)
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")  # a browser that outlived its module would be in the way of another's
 def window():
     """A function that opens a browser window of a kind; windows of one kind share a cache, as a visitor's do."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGS)
+    with chromium() as browser:
         kinds = {}
 
         def window(**kind):
             key = repr(sorted(kind.items()))
             if key not in kinds:
                 kinds[key] = browser.new_context(**kind)
+                kinds[key].set_default_timeout(PATIENCE)
             return kinds[key].new_page()
 
         yield window
-        browser.close()
 
 
 @pytest.fixture
 def open_page(window, address):
-    """Open the page, drawn. No request may leave this machine, no script may fail."""
+    """Open the page, drawn and settled. No request may leave this machine, no script may fail."""
     pages, requests, faults = [], [], []
 
     def open_page(*, theme="light", width=1280, height=800, drawn=True, query="", **kind):
         page = window(**kind)
         pages.append(page)
         page.set_viewport_size({"width": width, "height": height})
-        page.set_default_timeout(10_000)
         page.on("request", lambda request: requests.append(request.url))
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.goto(f"{address}/?__theme={theme}{query}")
         if drawn:
-            grid(page).wait_for(timeout=30_000)  # a busy machine now and then keeps one of gradio's files waiting
+            settled(page)
+            page.evaluate("document.fonts.ready.then(() => true)")
         return page
 
     yield open_page
@@ -99,9 +108,22 @@ def field(page):
     return page.locator("#sequence textarea, #sequence input")
 
 
+def settled(page):
+    """Wait for what follows the grid: what single changes would do, and what is usual. After it nothing moves."""
+    page.wait_for_function(
+        """() => {
+            const dataOf = (part) => document.querySelector(part)?.dataset ?? {};
+            const { effects, usual } = dataOf(".attention"), { flips = effects } = dataOf(".cells");
+            return effects && usual === effects && flips === effects && dataOf(".ranks").state === effects;
+        }"""
+    )
+
+
 def type_in(page, sequence):
+    """A sequence whose tokens are characters; then its answer and its maps are there."""
     field(page).fill(sequence)
     expect(answer(page)).to_have_attribute("data-sequence", sequence)
+    expect(grid(page)).to_have_attribute("data-tokens", " ".join(sequence))
 
 
 def answer(page):
@@ -135,13 +157,19 @@ def model_without(checkpoints, name, ids, off):
         return model(torch.tensor([ids]))[0][0]
 
 
-def cell(page, layer, head, query, key, T):
-    """The place of a cell's middle in the canvas of its head."""
-    return in_canvas(canvas(page, layer, head), query, key, T)
+def tip(page):
+    return page.locator(".tip")
+
+
+def point_at(page, canvas, query, key, T):
+    """The pointer on a cell, and its numbers are told."""
+    settled(page)
+    canvas.hover(position=in_canvas(canvas, query, key, T))
+    expect(tip(page)).to_contain_text(re.compile(f"query {query} .* key {key} "))
 
 
 def in_canvas(canvas, query, key, T):
-    """The same in any canvas: after the labels there are T cells side by side."""
+    """The place of a cell's middle: after the labels there are T cells side by side."""
     box = canvas.bounding_box()
     gutter = max(12, min(16, 0.07 * box["width"]))
     step = (box["width"] - gutter) / T

@@ -30,7 +30,10 @@ CHROMIUM_ARGS = [
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
+    "--disable-smooth-scrolling",  # else what is pointed at may be on its way to another place
 ]
+PATIENCE = 180  # seconds for a server to start, to answer or to end, however busy the machine
+
 
 ARTICLE = ModelConfig(vocab_size=2, d_model=32, n_heads=4, d_ff=64, n_layers=2, max_len=16)
 ODD = ModelConfig(vocab_size=3, d_model=15, n_heads=3, d_ff=7, n_layers=2, max_len=7)
@@ -106,11 +109,12 @@ def serve(root: Path, log: Path, *arguments: str, **environment: str) -> Iterato
             yield address
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(10)
+            process.wait(PATIENCE)
 
 
-def wait_for(address: str, process: subprocess.Popen[bytes], log: Path, *, seconds: float = 60) -> None:
-    for _ in range(int(seconds * 10)):
+def wait_for(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
         if process.poll() is not None:
             raise RuntimeError(f"the app ended at once:\n{log.read_text()}")
         try:
@@ -118,4 +122,4 @@ def wait_for(address: str, process: subprocess.Popen[bytes], log: Path, *, secon
             return
         except httpx.TransportError:
             time.sleep(0.1)
-    raise TimeoutError(f"no answer from {address} in {seconds} s:\n{log.read_text()}")
+    raise TimeoutError(f"no answer from {address} in {PATIENCE} s:\n{log.read_text()}")

@@ -14,7 +14,7 @@ from gradio_client.exceptions import AppError
 
 from attnkit import load_checkpoint
 from tests.browsing import bits, model_without
-from tests.serving import COLOURS, TORN, build_site, fill, serve
+from tests.serving import COLOURS, PATIENCE, TORN, build_site, fill, serve
 
 # What surrounds the app on a Space or on somebody's machine, and must not move it.
 SURROUNDINGS = {"GRADIO_SSR_MODE": "True", "GRADIO_CACHE_EXAMPLES": "true", "GRADIO_ANALYTICS_ENABLED": "True"}
@@ -155,13 +155,14 @@ def test_clients_at_once_each_get_their_own_answer(address):
     ],
 )
 def test_no_file_of_the_server_is_served(address, site, path):
-    answer = httpx.get(f"{address}/gradio_api/file={path.format(site=site)}")
+    answer = httpx.get(f"{address}/gradio_api/file={path.format(site=site)}", timeout=PATIENCE)
 
     assert answer.status_code in (403, 404)
 
 
 def test_nothing_can_be_uploaded(address):
-    answer = httpx.post(f"{address}/gradio_api/upload", files={"files": ("a.txt", b"a" * 1000)})
+    files = {"files": ("a.txt", b"a" * 1000)}
+    answer = httpx.post(f"{address}/gradio_api/upload", files=files, timeout=PATIENCE)
 
     assert answer.status_code == 413
 
@@ -181,7 +182,7 @@ def test_a_port_that_cannot_be_had_ends_the_start_with_one_line(address, site, p
         env=os.environ | {"GRADIO_SERVER_PORT": port},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
 
     assert run.returncode == 1

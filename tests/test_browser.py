@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from tests.browsing import ONE_MORE, TIED, answer, bits, canvas, cell, field, grid, model_says, switch, type_in
+from tests.browsing import ONE_MORE, TIED, answer, bits, canvas, field, grid, model_says, point_at, switch, type_in
 from tests.serving import CHROMIUM, COLOURS, TORN
 
 pytestmark = [
@@ -42,11 +42,11 @@ def test_each_key_press_is_answered(page):
 
 
 def test_random_draws_a_sequence_and_answers_it(page):
-    before = field(page).input_value()
+    expect(field(page)).to_have_value(ONE_MORE)
     page.get_by_role("button", name="random").click()
-    expect(field(page)).not_to_have_value(before)
+    expect(field(page)).not_to_have_value(ONE_MORE)
 
-    assert re.fullmatch("[01]{16}", field(page).input_value())
+    expect(field(page)).to_have_value(re.compile("^[01]{16}$"))
     expect(answer(page)).to_have_attribute("data-sequence", field(page).input_value())
 
 
@@ -70,14 +70,10 @@ def test_a_mistake_is_named_under_the_field_and_the_old_answer_fades(page, seque
     field(page).fill(sequence)
 
     expect(page.locator(".problem")).to_contain_text(sentence)
-    assert float(answer_opacity(page)) < 1
+    expect(page.locator("#answer")).not_to_have_css("opacity", "1")
     type_in(page, TIED)
     expect(page.locator(".problem")).to_have_count(0)
-    assert float(answer_opacity(page)) == 1
-
-
-def answer_opacity(page):
-    return page.locator("#answer").evaluate("element => getComputedStyle(element).opacity")
+    expect(page.locator("#answer")).to_have_css("opacity", "1")
 
 
 # ---------------------------------------------------------------- checkpoints
@@ -92,6 +88,7 @@ def test_another_checkpoint_answers_in_its_own_words_shown_as_they_are(page, che
     """Its vocabulary and classes are full of markup and template code, which must do nothing."""
     choose(page, COLOURS)
     expect(page.locator(".head")).to_have_count(6)
+    expect(field(page)).to_have_value(re.compile("^[a<&]{5}$"))
     type_in(page, "a<&a<")
     probabilities, _ = model_says(checkpoints, COLOURS, [0, 1, 2, 0, 1])
 
@@ -99,7 +96,7 @@ def test_another_checkpoint_answers_in_its_own_words_shown_as_they_are(page, che
     expect(answer(page).locator("dd")).to_have_text([f"{p:.4f}" for p in probabilities])
     expect(answer(page)).to_contain_text("2 × a, 2 × <, 1 × &.")
     expect(answer(page)).to_contain_text("<i>None</i>.")
-    canvas(page, 0, 0).hover(position=cell(page, 0, 0, 1, 2, T=5))
+    point_at(page, canvas(page, 0, 0), 1, 2, T=5)
     expect(page.locator(".tip")).to_contain_text("query 1 ‘<’ → key 2 ‘&’")
     field(page).fill("b")
     expect(page.locator(".problem")).to_contain_text("not in the vocabulary {a,<,&}")
@@ -131,7 +128,7 @@ def test_without_a_checkpoint_the_page_says_how_to_make_one_and_finds_it_later(o
         folder.rename(checkpoints / folder.name)
     page.reload()
 
-    grid(page).wait_for()
+    expect(grid(page)).to_be_visible()
     expect(page.locator("#none-yet")).to_be_hidden()
 
 
@@ -160,7 +157,7 @@ def test_the_browsers_language_is_spoken_first_and_the_other_is_one_click_away(o
     expect(page.get_by_text("哪个头在这里重要？")).to_be_visible()
     field(page).fill("012")
     expect(page.locator(".problem")).to_contain_text("第 3 个字符 '2' 不在词表 {0,1} 中")
-    field(page).fill("0110")
+    type_in(page, "0110")
     page.get_by_label("English").check()
     expect(page.get_by_role("heading", name="What do the heads look at?")).to_be_visible()
     expect(answer(page)).to_contain_text("2 of 4 are ones.")
@@ -192,7 +189,9 @@ def test_everything_that_is_read_stands_out_from_its_background(open_page, theme
     page = open_page(theme=theme)
     canvas(page, 0, 1).click()
     expect(page.locator(".ranks li")).to_have_count(5)
+    expect(page.locator(".statistics td").first).to_be_visible()
     page.get_by_label("each head its own").check()
+    expect(page.locator(".legend .top")).to_have_text("each head’s largest")
     texts = page.evaluate(
         """() => {
             const solid = (element) => {

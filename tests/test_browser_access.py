@@ -5,7 +5,7 @@ import os
 import pytest
 from playwright.sync_api import expect
 
-from tests.browsing import TIED, answer, faults, field, grid, open_large, switch, type_in
+from tests.browsing import TIED, answer, faults, field, grid, open_large, settled, switch, type_in
 from tests.serving import CHROMIUM
 
 pytestmark = [
@@ -18,19 +18,22 @@ def use_everything(page):
     """The page with all its parts open."""
     open_large(page, 1, 1)
     page.get_by_role("radio").and_(page.locator("[value=arcs]")).check()
+    expect(page.locator(".large")).to_have_attribute("data-as", "arcs")
     page.locator(".pin").click()
-    page.locator(".set summary").click()
-    page.locator(".set thead button").nth(3).click()
+    expect(page.locator(".large .picture canvas")).to_have_count(3)
     open_studies(page)
+    page.locator(".set thead button").nth(3).click()
+    expect(page.locator(".set th[aria-sort=descending]")).to_have_count(1)
     switch(page, 0, 3).click()
     expect(grid(page)).to_have_attribute("data-off", "0.3")
+    settled(page)  # numbers of the sequence before are pale until the new ones come
     expect(page.locator(".ranks li")).to_have_count(5)
-    expect(page.locator(".stale")).to_have_count(0)  # numbers of the sequence before are pale until the new ones come
+    expect(page.locator(".stale")).to_have_count(0)
 
 
 def open_studies(page):
     """Of the differences those of one statistic: axe takes its time for each cell."""
-    for study in (".worths", ".differing"):
+    for study in (".set", ".worths", ".differing"):
         page.locator(f"{study} summary").click()
         expect(page.locator(f"{study} tbody tr").first).to_be_visible()
     page.locator(".choose-statistic").select_option("entropy")
@@ -53,7 +56,6 @@ def test_axe_finds_no_serious_fault(open_page, theme):
 def test_axe_finds_no_serious_fault_on_a_phone_in_chinese(open_page, theme):
     page = open_page(theme=theme, query="&language=zh&head=1.1", width=390, height=844, is_mobile=True)
     expect(page.locator(".large h2")).to_have_text("第 1 层，头 1")
-    page.locator(".set summary").click()
     open_studies(page)
 
     assert faults(page) == []

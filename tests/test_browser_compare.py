@@ -14,13 +14,13 @@ from tests.browsing import (
     answer,
     bits,
     canvas,
-    cell,
     grid,
-    in_canvas,
     large,
     model_says,
     open_large,
+    point_at,
     switch,
+    tip,
     type_in,
 )
 from tests.serving import ARTICLE, CHROMIUM, COLOURS, write
@@ -35,10 +35,6 @@ def pin(page):
     page.get_by_role("button", name="pin this sequence").click()
 
 
-def tip(page):
-    return page.locator(".tip")
-
-
 def test_a_pinned_sequence_stays_beside_what_is_typed_next(page, checkpoints):
     open_large(page, 1, 1)
     type_in(page, TIED)
@@ -48,7 +44,7 @@ def test_a_pinned_sequence_stays_beside_what_is_typed_next(page, checkpoints):
 
     expect(page.locator(".compare .answered code")).to_have_text([TIED, ONE_MORE])
     expect(page.locator(".picture figcaption")).to_have_text(["pinned", "now", "now − pinned"])
-    large(page).nth(1).hover(position=in_canvas(large(page).nth(1), 3, 12, T=16))
+    point_at(page, large(page).nth(1), 3, 12, T=16)
     assert numbers(tip(page).locator(".weight")) == near([after])
     assert numbers(tip(page).get_by_text("pinned")) == near([before, after - before])
 
@@ -73,7 +69,7 @@ def test_the_grid_shows_the_difference_from_what_is_pinned(page, checkpoints):
 
     expect(page.locator(".legend .low")).to_have_text(f"−{largest:.2f}")
     expect(page.locator(".legend .top")).to_have_text(f"{largest:.2f}")
-    canvas(page, 1, 2).hover(position=cell(page, 1, 2, 3, 9, T=16))
+    point_at(page, canvas(page, 1, 2), 3, 9, T=16)
     assert numbers(tip(page).get_by_text("difference"))[0] == near((after - before)[1, 2, 3, 9])
 
 
@@ -126,9 +122,11 @@ def test_two_checkpoints_read_one_sequence_and_the_other_follows_each_edit(open_
     for sequence in (TIED, "1110000111011011"):
         type_in(page, sequence)
         other, mine = (model_says(checkpoints, name, bits(sequence))[1][1, 1, 5, 6] for name in (second, "majority"))
-        large(page).nth(1).hover(position=in_canvas(large(page).nth(1), 5, 6, T=16))
+        expect(large(page)).to_have_count(3)
+        point_at(page, large(page).nth(1), 5, 6, T=16)
         assert numbers(tip(page).get_by_text(second)) == near([other, mine - other])
         page.mouse.move(2, 2)
+        expect(tip(page)).to_be_hidden()
     probabilities, _ = model_says(checkpoints, second, bits(sequence))
     expect(page.locator(".compare .answered").first).to_contain_text(
         ("not majority", "majority")[probabilities[1] > probabilities[0]]

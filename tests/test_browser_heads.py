@@ -15,12 +15,14 @@ from tests.browsing import (
     answer,
     bits,
     canvas,
-    cell,
     field,
     grid,
+    in_canvas,
     model_says,
     model_without,
+    point_at,
     switch,
+    tip,
     type_in,
 )
 from tests.serving import CHROMIUM, write_spaced
@@ -40,14 +42,14 @@ def test_a_cell_under_the_pointer_tells_its_query_key_and_weight(page, checkpoin
     sequence = "1110000111011011"
     type_in(page, sequence)
     _, weights = model_says(checkpoints, "majority", bits(sequence))
-    canvas(page, layer, head).hover(position=cell(page, layer, head, query, key, T=16))
-    tip = page.locator(".tip")
+    point_at(page, canvas(page, layer, head), query, key, T=16)
 
-    expect(tip).to_contain_text(f"query {query} ‘{sequence[query]}’ → key {key} ‘{sequence[key]}’")
-    expect(tip).to_contain_text(f"layer {layer}, head {head}")
-    assert float(tip.locator(".weight").inner_text()) == pytest.approx(weights[layer, head, query, key], abs=6e-5)
+    expect(tip(page)).to_contain_text(f"query {query} ‘{sequence[query]}’ → key {key} ‘{sequence[key]}’")
+    expect(tip(page)).to_contain_text(f"layer {layer}, head {head}")
+    told = float(tip(page).locator(".weight").inner_text())
+    assert told == pytest.approx(weights[layer, head, query, key], abs=6e-5)
     page.mouse.move(2, 2)
-    expect(tip).to_be_hidden()
+    expect(tip(page)).to_be_hidden()
 
 
 def test_colours_run_with_the_weights(page, checkpoints):
@@ -55,7 +57,9 @@ def test_colours_run_with_the_weights(page, checkpoints):
     sequence = "1110000111011011"
     type_in(page, sequence)
     _, weights = model_says(checkpoints, "majority", bits(sequence))
-    places = [cell(page, 1, 2, query, key, T=16) for query in range(16) for key in range(16)]
+    first, second = (in_canvas(canvas(page, 1, 2), at, at, T=16)["x"] for at in (0, 1))
+    middles = [first + i * (second - first) for i in range(16)]  # as far from the left as from the top
+    places = [{"x": x, "y": y} for y in middles for x in middles]
     brightness = canvas(page, 1, 2).evaluate(
         """(canvas, places) => {
             const context = canvas.getContext("2d");
@@ -155,10 +159,10 @@ def test_a_map_shows_weights_times_values_or_the_difference_from_the_mean(page, 
     _, weights = model_says(checkpoints, "majority", bits(TIED))
     difference = weights - Reference.load(checkpoints / "majority").mean_attention
     page.get_by_label("difference from the head’s mean map").check()
-    canvas(page, 1, 2).hover(position=cell(page, 1, 2, 3, 9, T=16))
-
-    expect(page.locator(".tip")).to_contain_text(f"{abs(difference[1, 2, 3, 9]):.4f}")
     expect(page.locator(".legend .low")).to_have_text(f"−{abs(difference).max():.2f}")
+    point_at(page, canvas(page, 1, 2), 3, 9, T=16)
+
+    expect(tip(page)).to_contain_text(f"{abs(difference[1, 2, 3, 9]):.4f}")
     page.get_by_label("weight × length of the value").check()
     expect(page.locator(".legend .low")).to_have_text("0")
 
@@ -167,6 +171,7 @@ def test_a_head_that_is_off_may_give_its_mean_output(page):
     type_in(page, ONE_MORE)
     switch(page, 0, 3).click()
     expect(grid(page)).to_have_attribute("data-off", "0.3")
+    expect(answer(page)).to_contain_text("Switched off: layer 0, head 3.")
     nothing = answer(page).locator(".margin").inner_text()
     page.get_by_label("its mean output").check()
 

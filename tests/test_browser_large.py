@@ -13,10 +13,12 @@ from tests.browsing import (
     bits,
     canvas,
     grid,
-    in_canvas,
     large,
     model_says,
     open_large,
+    point_at,
+    settled,
+    tip,
     type_in,
 )
 from tests.serving import CHROMIUM
@@ -42,13 +44,13 @@ def test_the_large_head_follows_the_sequence(page, checkpoints):
     canvas(page, 0, 3).click()
     type_in(page, "1100")
     _, weights = model_says(checkpoints, "majority", bits("1100"))
-    large(page).hover(position=in_canvas(large(page), 2, 1, T=4))
+    point_at(page, large(page), 2, 1, T=4)
 
-    expect(page.locator(".tip .weight")).to_have_text(f"{weights[0, 3, 2, 1]:.4f}")
+    expect(tip(page).locator(".weight")).to_have_text(f"{weights[0, 3, 2, 1]:.4f}")
 
 
 def usual(page, sequence):
-    expect(grid(page)).to_have_attribute("data-usual", re.compile(sequence))
+    expect(grid(page)).to_have_attribute("data-usual", re.compile(f'"{sequence}"'))
 
 
 def test_the_large_head_has_its_statistics_each_with_its_percentile(page, checkpoints):
@@ -128,9 +130,9 @@ def test_arcs_take_the_place_of_the_heat_map_and_give_it_back(page):
     arcs(page)
     lines = inked(page)
     page.get_by_role("radio", name="heat map").check()
+    expect(page.locator(".large")).to_have_attribute("data-as", "map")
 
     assert 0.05 * full < lines < 0.9 * full  # lines between two columns of tokens do not fill a square
-    expect(page.locator(".large")).to_have_attribute("data-as", "map")
     assert inked(page) == full
 
 
@@ -139,6 +141,7 @@ def test_a_token_that_is_pointed_at_keeps_its_own_lines_and_says_the_strongest(p
     sequence = "1110000111011011"
     open_large(page, 1, 1)
     type_in(page, sequence)
+    settled(page)
     arcs(page)
     all_lines = inked(page)
     large(page).hover(position=token_at(page, side, at, T=16))

@@ -44,6 +44,11 @@ def cells(box, place):
     return box.locator("tbody tr").nth(place).locator("th, td").all_inner_texts()
 
 
+def sorts(box, title, order):
+    heading = box.get_by_role("columnheader", name=re.compile(f"^{title}"))  # an arrow may follow
+    expect(heading).to_have_attribute("aria-sort", order)
+
+
 def as_number(text):
     return float(text.replace("−", "-"))
 
@@ -80,18 +85,20 @@ def test_the_differences_are_sorted_by_any_heading_and_kept_to_one_statistic(pag
     box = open_study(page, "differing")
     smallest = labels_apart.iloc[labels_apart["p_adjusted"].argmin()]
     box.get_by_role("button", name="p, corrected").click()
-    expect(box.get_by_role("columnheader", name="p, corrected")).to_have_attribute("aria-sort", "ascending")
+    sorts(box, "p, corrected", "ascending")
     assert as_number(cells(box, 0)[5]) == pytest.approx(smallest.p_adjusted, rel=0.006)
     expect(box.get_by_role("button", name="p, corrected")).to_be_focused()
     page.keyboard.press("Enter")
+    sorts(box, "p, corrected", "descending")
     assert as_number(cells(box, 0)[5]) == pytest.approx(labels_apart["p_adjusted"].max(), rel=0.006)
     box.get_by_role("combobox", name="statistic").select_option("Selectivity for the own token")
     expect(box.locator("tbody tr")).to_have_count(8)
     box.get_by_role("button", name="head", exact=True).click()
 
+    sorts(box, "head", "ascending")
     heads = [f"layer {layer}, head {head}" for layer in range(2) for head in range(4)]
-    assert box.locator("tbody th").all_inner_texts() == heads
-    assert set(box.locator(".named").all_inner_texts()) == {"Selectivity for the own token"}
+    expect(box.locator("tbody th")).to_have_text(heads)
+    expect(box.locator(".named")).to_have_text(["Selectivity for the own token"] * 8)
 
 
 def test_right_answers_are_compared_with_wrong_ones(page, reference):
@@ -100,6 +107,7 @@ def test_right_answers_are_compared_with_wrong_ones(page, reference):
     box = open_study(page, "differing")
     box.get_by_role("combobox", name="compared groups").select_option("right answers − wrong answers")
 
+    expect(box.locator("tbody tr").first.locator("td").last).to_have_text(f"{most.n_a} / {most.n_b}")
     expect(box.locator("tbody tr th").first).to_have_text(name_of(most))
     assert as_number(cells(box, 0)[2]) == pytest.approx(most.cohens_d, rel=0.006)
 
@@ -173,6 +181,7 @@ def test_the_marks_of_the_loss_stand_on_a_scale_that_is_logarithmic_beyond_a_ten
         return np.sign(x) * np.where(size <= 1, size, 1 + np.log10(np.maximum(size, 1)))
 
     box = open_study(page, "worths")
+    expect(box.locator("tbody tr")).to_have_count(8)
     ends = place(np.append(reference.worth[..., 1, :], 0))
     low, high = ends.min(), ends.max()
     for m, method in enumerate(("zero", "mean")):
@@ -236,6 +245,7 @@ def growing(open_page, grown):
 )
 def test_lines_through_training_are_the_numbers_of_each_snapshot(growing, grown, kind, title, name):
     growing.locator(f".growth-{kind} select").select_option(title)
+    expect(growing.locator(f".growth-{kind} svg")).to_have_accessible_name(re.compile(f"^{re.escape(title)}, "))
     expected = grown.training[..., list(grown.columns).index(name)].reshape(3, 8)  # by step and head
     reach = float(np.ptp(expected)) / 190  # a pixel
 

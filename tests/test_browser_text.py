@@ -11,7 +11,7 @@ pytest.importorskip("transformers", reason="transformers is not installed: pip i
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from tests.browsing import canvas, field, grid, in_canvas, large, switch
+from tests.browsing import answer, canvas, field, grid, in_canvas, large, settled, switch, tip
 from tests.serving import CHROMIUM, build_site, serve
 
 pytestmark = [
@@ -31,24 +31,24 @@ def address(minilm, tmp_path_factory):
 
 def write(page, text):
     field(page).fill(text)
-    expect(page.locator(".answer")).to_have_attribute("data-sequence", text, timeout=60_000)
+    expect(answer(page)).to_have_attribute("data-sequence", text)
 
 
 def test_a_sentence_is_drawn_with_its_tokens_and_every_head(open_page, minilm):
     page = open_page()
-    page.set_default_timeout(60_000)  # 72 maps and what each head is worth, on a machine that has more to do
     write(page, SENTENCE)
-    canvas(page, 3, 7).click()
     expect(grid(page)).to_have_attribute("data-tokens", "[CLS] nobody un ##sc ##rew ##ed the jar . [SEP]")
+    canvas(page, 3, 7).click()
+    settled(page)
     large(page).hover(position=in_canvas_of_words(large(page), 4, 2, T=10))
     ids = torch.tensor([AutoTokenizer.from_pretrained(minilm)(SENTENCE)["input_ids"]])
     model = AutoModel.from_pretrained(minilm, attn_implementation="eager").eval().requires_grad_(False)
     weight = model(input_ids=ids, output_attentions=True).attentions[3][0, 7, 4, 2]
 
     expect(page.get_by_role("switch")).to_have_count(72)
-    expect(page.locator(".tip .weight")).to_have_text(f"{float(weight):.4f}")
-    expect(page.locator(".tip")).to_contain_text("query 4 ‘##rew’ → key 2 ‘un’")
-    expect(page.locator(".statistics")).to_contain_text("Weight on special tokens", timeout=60_000)
+    expect(tip(page).locator(".weight")).to_have_text(f"{float(weight):.4f}")
+    expect(tip(page)).to_contain_text("query 4 ‘##rew’ → key 2 ‘un’")
+    expect(page.locator(".statistics")).to_contain_text("Weight on special tokens")
 
 
 def in_canvas_of_words(canvas, query, key, T):
@@ -62,15 +62,15 @@ def in_canvas_of_words(canvas, query, key, T):
 def test_a_head_that_is_switched_off_moves_the_embedding_and_on_again_it_is_as_before(open_page):
     page = open_page()
     write(page, SENTENCE)
-    number = page.locator(".answer .prediction")
+    number = answer(page).locator(".prediction")
     expect(number).to_have_text("1.0000")
     switch(page, 5, 11).click()
-    expect(page.locator(".answer")).to_have_attribute("data-off", "layer 5, head 11")
+    expect(answer(page)).to_have_attribute("data-off", "layer 5, head 11")
     expect(number).to_have_text(re.compile(r"^0\.\d{4}$"))
     page.get_by_role("button", name="all heads on").click()
 
     expect(number).to_have_text("1.0000")
-    expect(page.locator(".ranks li")).to_have_count(5, timeout=60_000)
+    expect(page.locator(".ranks li")).to_have_count(5)
 
 
 def test_nothing_of_checkpoints_is_there(open_page):

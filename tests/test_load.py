@@ -8,7 +8,7 @@ from gradio_client import Client
 
 from demo.lanes import REST
 from tests.load import load, pid_of
-from tests.serving import build_site, fill, serve
+from tests.serving import PATIENCE, build_site, fill, serve
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_when_too_many_ask_they_are_told_and_no_harm_is_done(address):
     async def flood(count):
         # A connection that is kept for long may be closed by the server just as it is used again.
         limits = httpx.Limits(max_connections=count, max_keepalive_connections=0)
-        async with httpx.AsyncClient(timeout=60, limits=limits) as client:
+        async with httpx.AsyncClient(timeout=PATIENCE, limits=limits) as client:
             return await asyncio.gather(*(ask(client) for _ in range(count)))
 
     answers = asyncio.run(flood(300))

@@ -349,7 +349,7 @@ def test_an_interrupt_keeps_the_finished_epochs_beside_the_old_checkpoint(tmp_pa
     process = started(out, 2, "--device", "auto", "--snapshots", "400")
 
     process.send_signal(number)
-    printed, errors = process.communicate(timeout=30)
+    printed, errors = process.communicate(timeout=120)
 
     kept = tmp_path / "out-interrupted"
     assert process.returncode == code
@@ -377,7 +377,7 @@ def test_a_second_interrupt_stops_at_once(tmp_path, started):
 
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
 
     assert process.returncode == 130
     assert "Traceback" not in errors
