@@ -1,13 +1,18 @@
 """Does the weight on a token say how much the answer hangs on it?
 
     python -m analysis.faithfulness [--split exhaustive | --data FILE]
+    python -m analysis.faithfulness --hf MODEL --text FILE
 
 flips every token of every sequence, and holds what that does to the margin of the answer against the attention that
 the token receives (in the last layer, over all layers, by rollout) and against its gradients, by Kendall's τ.
+
+Of a transformers model, which must be a classifier, a flip puts the embedding of the tokenizer's mask, or of another
+token that can stand for any, where that of the token was.
 """
 
 import sys
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +21,8 @@ import pandas as pd
 from analysis.faithfulness_report import figures
 from analysis.report import write_report
 from analysis.study import write_study
-from analysis.subject import open_subject, parser
+from analysis.subject import Subject, open_subject, parser
+from analysis.texts import TextSubject, add_text_arguments, is_of_texts, open_text_subject
 from attnkit import cli
 from attnkit.attribution import STEPS
 from attnkit.faithfulness import (
@@ -26,6 +32,7 @@ from attnkit.faithfulness import (
     Faithfulness,
     Grouping,
     distance_from_tie,
+    margins_of,
     measure_faithfulness,
     quarters,
 )
@@ -34,15 +41,49 @@ from attnkit.tasks import MAJORITY
 
 
 def main(argv: list[str] | None = None) -> None:
-    what = "Does the weight on a token say how much the answer hangs on it?"
-    subject = open_subject(parser("analysis.faithfulness", what).parse_args(argv))
+    p = parser("analysis.faithfulness", "Does the weight on a token say how much the answer hangs on it?")
+    add_text_arguments(p)
+    args = p.parse_args(argv)
+    if is_of_texts(args):
+        study_texts(open_text_subject(args))
+    else:
+        study(open_subject(args))
+
+
+def study(subject: Subject) -> None:
     started = time.perf_counter()
-    groupings = {"margin": quarters(subject.model, subject.batches)}
+    groupings = {"margin": quarters(partial(margins_of, subject.model), subject.batches)}
     if subject.info.task.name == MAJORITY.name:
         groupings["ones_minus_half"] = distance_from_tie(subject.info.model.max_len)
     found = measure_faithfulness(subject.model, subject.batches, groupings)
-    seconds = time.perf_counter() - started
+    leave(subject, found, groupings, time.perf_counter() - started)
 
+
+def study_texts(subject: TextSubject) -> None:
+    """Of a transformers model, over texts."""
+    from attnkit import hffaithfulness
+
+    hffaithfulness.check(subject.model)
+    replacement = hffaithfulness.replacement_of(subject.tokenizer)
+
+    started = time.perf_counter()
+    size = subject.batch_size
+    groupings = {"margin": quarters(partial(hffaithfulness.margins_of, subject.model, size=size), subject.batches)}
+    found = hffaithfulness.measure_faithfulness(subject.model, subject.batches, replacement, groupings, size=size)
+    about = {"replacement": replacement._asdict(), "warnings": subject.notes()}
+    leave(subject, found, groupings, time.perf_counter() - started, about)
+    for note in subject.notes():
+        print(f"warning: {note}")
+
+
+def leave(
+    subject: Subject | TextSubject,
+    found: Faithfulness,
+    groupings: dict[str, Grouping],
+    seconds: float,
+    about: dict[str, Any] | None = None,
+) -> None:
+    """The table, the record and the page."""
     record: dict[str, Any] = subject.record() | {
         "sequences": int(found.by["all"].margin.count[0]),
         "seconds": seconds,
@@ -52,7 +93,8 @@ def main(argv: list[str] | None = None) -> None:
             "missed_max": float(found.missed.high),
         },
     }
-    table = faithfulness_frame(found, groupings, population=subject.dataset.population)
+    record |= about or {}
+    table = faithfulness_frame(found, groupings, population=record["population"])
     write_study(subject.out, "faithfulness", {"faithfulness": table}, record, figures)
     print(f"{record['sequences']:,} sequences in {seconds:.1f} s")
     print(f"report: {write_report(subject.out)}")

@@ -1,6 +1,6 @@
 """The section of the report that tells whether weights explain answers, from the table of `analysis.faithfulness`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -49,6 +49,7 @@ DICTIONARY = Dictionary(
     },
 )
 Row = dict[str, Any]
+Record = Mapping[str, Any]
 NOTHING, LITTLE, PARTLY, CLOSELY = 0.1, 0.3, 0.5, 0.8  # sizes of τ from which words say more
 
 
@@ -73,23 +74,37 @@ def do_weights_explain(folder: Folder) -> Section | None:
     return Section(
         "faithfulness",
         "Do the weights explain the answer?",
-        f"{measured_on(folder, record)} Every token is flipped: each other token is put in its place, and how much the "
-        "margin of the answer (its logit minus the next largest) then changes, on average, says how much hangs on it. "
-        "Kendall’s τ-b holds that against the attention that the token receives from all queries and heads, and "
-        "against its gradients, within each sequence: 1 is the same order of the tokens, 0 what chance gives, −1 the "
-        "reverse. "
+        f"{measured_on(folder, record)} {a_flip(record)} says how much hangs on it. Kendall’s τ-b holds that against "
+        "the attention that the token receives from all queries and heads, and against its gradients, within each "
+        "sequence: 1 is the same order of the tokens, 0 what chance gives, −1 the reverse. "
         + (
             "These are all sequences there are, so there is no sampling error. "
             if record["population"]
             else "Intervals are 95 %, over the sequences. "
         )
-        + f"Integrated gradients start from embeddings of 0 and take {steps['steps']} steps; their sum misses "
+        + f"Integrated gradients start from {start(record)} and take {steps['steps']} steps; their sum misses "
         f"the change of the margin on the way by {number(steps['missed_mean'])} on average, by "
         f"{number(steps['missed_max'])} at most.",
         findings=[finding for finding in found if finding],
         pictures=pictures(folder, FIGURES),
         table=tau_table(rows),
     )
+
+
+def a_flip(record: Record) -> str:
+    """What is done to a token, and what is then looked at."""
+    change = "how much the margin of the answer (its logit minus the next largest) then changes"
+    if "replacement" not in record:
+        return f"Every token is flipped: each other token is put in its place, and {change}, on average,"
+    what = f"the embedding of {record['replacement']['token']} is put in the place of its own, and {change}"
+    return f"Special tokens are left out. Every other token is flipped: {what}"
+
+
+def start(record: Record) -> str:
+    """Where integrated gradients start."""
+    if "replacement" not in record:
+        return "embeddings of 0"
+    return f"the embedding of {record['replacement']['token']} in the place of every token that is not special"
 
 
 # ---------------------------------------------------------------- what stands out

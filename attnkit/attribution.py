@@ -4,7 +4,9 @@ Each is one number a token, (B, T); on padding it means nothing. The answer is t
 margin that logit minus the next largest one; both classes stay those of the sequence as it is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -47,44 +49,57 @@ def attention_received(
     return {name: (m * mask[:, :, None]).sum(dim=1) / mask.sum(dim=1, keepdim=True) for name, m in of.items()}
 
 
+@dataclass(frozen=True)
+class Embedded:
+    """A model's margins as a function of the vectors that stand in the place of its tokens' embeddings.
+
+    `margins(vectors, *more)` gives those of N sequences (N,), from vectors (N, T, D) and what else it is told of each.
+    """
+
+    margins: Callable[..., Tensor]
+    vectors: Float[Tensor, "B T D"]  # the tokens' own
+    baseline: Float[Tensor, "B T D"]  # those that stand for no token
+    more: tuple[Tensor | None, ...]  # the first axis of each is B
+
+    @classmethod
+    def of(cls, model: TinyTransformer, batch: Batch, pair: Int[Tensor, "B 2"]) -> "Embedded":
+        """Positions stay; no token is an embedding of 0."""
+        vectors = model.embed(batch.tokens).detach()
+        return cls(partial(margins_of_embedded, model), vectors, torch.zeros_like(vectors), (pair, batch.mask))
+
+
 def margins_of_embedded(
-    embedded: Float[Tensor, "N T D"],
-    pair: Int[Tensor, "N 2"],
-    mask: Bool[Tensor, "N T"] | None,
-    model: TinyTransformer,
+    model: TinyTransformer, vectors: Float[Tensor, "N T D"], pair: Int[Tensor, "N 2"], mask: Bool[Tensor, "N T"] | None
 ) -> Float[Tensor, "N"]:
-    """The margins where these vectors stand in the place of the tokens' embeddings."""
-    state, keys = model.pos(embedded, mask), None if mask is None else mask[:, None, None, :]
+    state, keys = model.pos(vectors, mask), None if mask is None else mask[:, None, None, :]
     for layer in model.layers:
         state, _ = layer(state, keys)
     return margins(model.head(mean_pool(state, mask)), pair)
 
 
 @torch.enable_grad()
-def gradient_x_input(model: TinyTransformer, batch: Batch, pair: Int[Tensor, "B 2"]) -> Float[Tensor, "B T"]:
+def gradient_x_input(at: Embedded) -> Float[Tensor, "B T"]:
     """∂margin/∂e · e, with the embedding e of each token: above 0 where it speaks for the answer."""
-    embedded = model.embed(batch.tokens).detach().requires_grad_()
-    (slopes,) = torch.autograd.grad(margins_of_embedded(embedded, pair, batch.mask, model).sum(), embedded)
-    return (slopes * embedded.detach()).sum(dim=-1)
+    vectors = at.vectors.detach().requires_grad_()
+    (slopes,) = torch.autograd.grad(at.margins(vectors, *at.more).sum(), vectors)
+    return (slopes * vectors.detach()).sum(dim=-1)
 
 
-def integrated_gradients(
-    model: TinyTransformer, batch: Batch, pair: Int[Tensor, "B 2"], *, steps: int = STEPS
-) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B"]]:
-    """The same with the gradient averaged on the way from embeddings of 0 (Sundararajan, Taly & Yan 2017, section 3).
+def integrated_gradients(at: Embedded, *, steps: int = STEPS) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B"]]:
+    """∂margin/∂e · (e − e'), the gradient averaged on the way from the baseline e' (Sundararajan, Taly & Yan 2017,
+    section 3).
 
-    Positions stay. Also returns by how much the sum over the tokens misses the margin minus that of the embeddings of
-    0, which it would be with infinitely many steps.
+    Also returns by how much the sum over the tokens misses the margin minus that of the baseline, which it would be
+    with infinitely many steps.
     """
     from captum.attr import IntegratedGradients  # loads pyplot, which nobody else needs
 
-    embedded = model.embed(batch.tokens).detach()
-    found, missed = IntegratedGradients(margins_of_embedded).attribute(
-        embedded,
-        torch.zeros_like(embedded),
-        additional_forward_args=(pair, batch.mask, model),
+    found, missed = IntegratedGradients(at.margins).attribute(
+        at.vectors,
+        at.baseline,
+        additional_forward_args=at.more,
         n_steps=steps,
-        internal_batch_size=len(embedded),
+        internal_batch_size=len(at.vectors),
         return_convergence_delta=True,
     )
     return found.detach().sum(dim=-1), missed.detach().abs()

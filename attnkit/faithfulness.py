@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attnkit.attribution import (
+    Embedded,
     answers,
     attention_received,
     flip_effects,
@@ -91,23 +92,35 @@ def measure_batch(
     with torch.no_grad():
         logits, weights = model(batch.tokens, batch.mask)
     pair = answers(logits)
-    integrated, missed = integrated_gradients(model, batch, pair)
-    of_tokens = attention_received(weights, batch.mask)
-    of_tokens |= {"gradient_x_input": gradient_x_input(model, batch, pair), "integrated_gradients": integrated}
-    fall, change = flip_effects(exact, batch, pair)
-    flips = {"signed": fall, "absolute": change}
+    received, flips = attention_received(weights, batch.mask), flip_effects(exact, batch, pair)
+    at, margin = Embedded.of(model, batch, pair), margins(logits, pair)
+    return held(at, received, flips, batch, margin, batch.mask, groupings)
+
+
+def held(
+    at: Embedded,
+    received: dict[str, Tensor],
+    flips: tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]],
+    batch: Batch,
+    margin: Float[Tensor, "B"],
+    counted: Bool[Tensor, "B T"] | None,
+    groupings: dict[str, Grouping],
+) -> Faithfulness:
+    """Hold the attention that each token received, and its gradients, against how much a flip of it lowers the margin
+    and changes it; over the tokens that are `counted`."""
+    integrated, missed = integrated_gradients(at)
+    of_tokens = received | {"gradient_x_input": gradient_x_input(at), "integrated_gradients": integrated}
+    effects = dict(zip(("signed", "absolute"), flips, strict=True))
     taus = []
     for name, kind in COMPARISONS:
         attribution = of_tokens[name] if kind == "signed" else of_tokens[name].abs()
-        taus.append(tau_b(levelled(attribution, batch.mask), levelled(flips[kind], batch.mask), batch.mask))
-    tau, margin = torch.stack(taus, dim=1).cpu(), margins(logits, pair).cpu()
-    return Faithfulness(
-        {
-            name: agreement(tau, margin, grouping.of(batch, margin), grouping.groups)
-            for name, grouping in groupings.items()
-        },
-        Moments.of(missed.cpu()),
-    )
+        taus.append(tau_b(levelled(attribution, counted), levelled(effects[kind], counted), counted))
+    tau, margin = torch.stack(taus, dim=1).cpu(), margin.cpu()
+    by = {
+        name: agreement(tau, margin, grouping.of(batch, margin), grouping.groups)
+        for name, grouping in groupings.items()
+    }
+    return Faithfulness(by, Moments.of(missed.cpu()))
 
 
 def agreement(
@@ -151,18 +164,21 @@ def tau_b(
 EVERYTHING = Grouping((torch.nan,), lambda batch, margin: torch.zeros(len(batch), dtype=torch.int64))
 
 
-def quarters(model: TinyTransformer, batches: Batches, *, seed: int = 0) -> Grouping:
+@torch.no_grad()
+def margins_of(model: TinyTransformer, batch: Batch) -> Float[Tensor, "B"]:
+    """The margin of each answer, on the CPU."""
+    batch = batch.to(next(model.parameters()).device)
+    logits, _ = model(batch.tokens, batch.mask)
+    return margins(logits, answers(logits)).cpu()
+
+
+def quarters(margin: Callable[[Batch], Float[Tensor, "B"]], batches: Batches, *, seed: int = 0) -> Grouping:
     """By the margin, from the smallest to the largest: 1, 2, 3, 4. Of more than 4,096 sequences the edges are those
     of so many, about, drawn at random by `seed`."""
-    device = next(model.parameters()).device
     n = sum(len(batch) for batch in batches())
     if not n:
         raise ValueError("batches: there are no sequences to measure")
-    drawn = []
-    with torch.no_grad():
-        for batch in some(batches, SEARCHED / n, seed)():
-            logits, _ = model(batch.tokens.to(device), None if batch.mask is None else batch.mask.to(device))
-            drawn.append(margins(logits, answers(logits)).cpu())
+    drawn = [margin(batch) for batch in some(batches, SEARCHED / n, seed)()]
     at = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
     edges = torch.cat(drawn).double().quantile(at)
     return Grouping((1.0, 2.0, 3.0, 4.0), lambda batch, margin: torch.bucketize(margin.double(), edges))

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from attnkit.attribution import (
+    Embedded,
     answers,
     attention_received,
     flip_effects,
@@ -58,8 +59,8 @@ def test_of_a_linear_model_all_gradients_are_what_each_token_adds_and_a_flip_tak
     worth = (batch.tokens - 1) / T * torch.tensor([[1], [-1]])  # the second sequence is answered with the other class
 
     assert pair.tolist() == [[0, 1], [1, 0]]
-    integrated, missed = integrated_gradients(model, batch, pair)
-    for found in (gradient_x_input(model, batch, pair), integrated):
+    integrated, missed = integrated_gradients(Embedded.of(model, batch, pair))
+    for found in (gradient_x_input(Embedded.of(model, batch, pair)), integrated):
         torch.testing.assert_close(found, worth.double())
     assert missed.max() < 1e-7  # captum keeps the widths of its steps in float32
     fall, change = flip_effects(model, batch, pair)
@@ -69,7 +70,7 @@ def test_of_a_linear_model_all_gradients_are_what_each_token_adds_and_a_flip_tak
 
 def test_gradients_add_up_to_the_margin_less_that_of_no_tokens(model, batch):
     pair = answers(model(batch.tokens)[0])
-    found, missed = integrated_gradients(model, batch, pair, steps=100)
+    found, missed = integrated_gradients(Embedded.of(model, batch, pair), steps=100)
     nothing = TinyTransformer.from_config(model.config).double().eval()
     nothing.load_state_dict(model.state_dict())
     nothing.embed.weight.data.zero_()
@@ -108,8 +109,8 @@ def test_padding_changes_nothing(model, side):
         pair = answers(logits)
         found = attention_received(weights, batch.mask)
         found["gradient"], found["integrated"] = (
-            gradient_x_input(model, batch, pair),
-            integrated_gradients(model, batch, pair)[0],
+            gradient_x_input(Embedded.of(model, batch, pair)),
+            integrated_gradients(Embedded.of(model, batch, pair))[0],
         )
         found["fall"], found["change"] = flip_effects(model, batch, pair)
         return found

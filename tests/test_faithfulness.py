@@ -2,6 +2,7 @@
 
 import copy
 import json
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,7 @@ from attnkit.faithfulness import (
     COMPARISONS,
     distance_from_tie,
     levelled,
+    margins_of,
     measure_faithfulness,
     quarters,
     tau_b,
@@ -139,7 +141,10 @@ def test_how_sequences_are_cut_into_batches_changes_nothing(model):
     batch = batch_of("0110", "1", "10111", "00110", "0111011", "11111", "0001101")
 
     def measured(size):
-        groupings = {"quarter": quarters(model, lambda: batch.split(size)), "ones": distance_from_tie(11)}
+        groupings = {
+            "quarter": quarters(partial(margins_of, model), lambda: batch.split(size)),
+            "ones": distance_from_tie(11),
+        }
         return measure_faithfulness(model, lambda: batch.split(size), groupings)
 
     whole, pieces = measured(7), measured(2)
@@ -158,7 +163,7 @@ def test_groups_part_the_sequences_by_what_they_say(model):
     index = grouping.of(batch, torch.zeros(len(batch)))
     assert [grouping.groups[i] for i in index] == [0, 0.5, 1.5, -0.5, 1.5, 2.5, -0.5]
 
-    of_margin = quarters(model, lambda: batch.split(3))
+    of_margin = quarters(partial(margins_of, model), lambda: batch.split(3))
     found = measure_faithfulness(model, lambda: batch.split(3), {"margin": of_margin}).by["margin"]
     assert found.margin.count.sum() == 7
     assert (found.margin.high[:-1] < found.margin.low[1:]).all()  # from the smallest margins to the largest
@@ -169,7 +174,7 @@ def test_what_cannot_be_measured_is_refused(model):
     with pytest.raises(ValueError, match="there are no sequences to measure"):
         measure_faithfulness(model, list)
     with pytest.raises(ValueError, match="there are no sequences to measure"):
-        quarters(model, list)
+        quarters(partial(margins_of, model), list)
     with pytest.raises(ValueError, match="is in train mode"):
         measure_faithfulness(model.train(), lambda: [batch_of("01")])
 
