@@ -15,7 +15,7 @@ from tests.serving import CHROMIUM, CHROMIUM_ARGS, add_reference, build_site, fi
 
 TIED, ONE_MORE = "0101010101010101", "0101010110101011"
 AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
-PATIENCE = 60_000  # ms for whatever a page is to show: no test here is of speed, and a busy machine takes its time
+PATIENCE = 120_000  # ms for whatever a page is to show: no test here is of speed, and a busy machine takes its time
 
 
 @contextmanager

@@ -11,7 +11,6 @@ pytest.importorskip("transformers", reason="transformers is not installed: pip i
 
 import torch
 from torch.nn.functional import cosine_similarity, cross_entropy, kl_div
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 from transformers.pytorch_utils import Conv1D
 
 from attnkit import hf, hfimportance
@@ -19,38 +18,10 @@ from attnkit.ablation import replaced
 from attnkit.hfimportance import measure_importance
 from attnkit.replay import Layers, Replay
 from attnkit.text import TextBatch
-from tests.models import CONFIGS, LAYERS, TWO_PARTS, VOCAB, build
+from tests.models import CONFIGS, LAYERS, TWO_PARTS, build
+from tests.texts import LENGTHS, cut, texts, with_head
 
 ONE_PART = [name for name in CONFIGS if name not in TWO_PARTS and name != "vit"]
-CLASSES = 5
-LENGTHS = (7, 3, 5, 1, 4, 6, 3)
-
-
-def texts(lengths=LENGTHS, labels=False):
-    g = torch.Generator().manual_seed(5)
-    T = max(lengths)
-    tokens = torch.randint(3, VOCAB, (len(lengths), T), generator=g)
-    mask = torch.arange(T) < torch.tensor(lengths)[:, None]
-    which = torch.randint(0, CLASSES, (len(lengths),), generator=g) if labels else None
-    return TextBatch(tokens * mask, mask, which)
-
-
-def cut(batch, size):
-    return lambda: batch.split(size)
-
-
-def with_head(kind, name="bert"):
-    """A random model for a purpose, with the weights of `build` and float64, so that what is equal is so to 1e-9."""
-    auto = {"classifier": AutoModelForSequenceClassification, "language": AutoModelForCausalLM}[kind]
-    config = deepcopy(CONFIGS[name])
-    config.pad_token_id = 0
-    config.num_labels = CLASSES
-    torch.manual_seed(3)
-    model = auto.from_config(config, attn_implementation="eager").double().eval().requires_grad_(False)
-    for parameter in model.parameters():
-        if parameter.ndim == 2:
-            torch.nn.init.normal_(parameter, std=0.5)
-    return model
 
 
 def deaf(model, layer, heads):

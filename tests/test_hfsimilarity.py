@@ -22,9 +22,7 @@ from analysis.report import STUDIES
 from attnkit import cli, hf, hfsimilarity
 from attnkit.replay import Layers
 from tests.models import LAYERS, TWO_PARTS, H, build
-from tests.test_hfimportance import texts
-from tests.test_text import build as build_tokenizer
-from tests.test_text_importance import TEXTS, saved
+from tests.texts import TEXTS, build_tokenizer, saved, texts
 
 LENGTHS = (7, 3, 5, 4)
 HEADS = list(product(range(LAYERS), range(H)))

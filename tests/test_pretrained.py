@@ -6,7 +6,7 @@ pytest.importorskip("transformers", reason="transformers is not installed: pip i
 
 from attnkit import pretrained
 from tests.models import CONFIGS, build
-from tests.test_text import build as build_tokenizer
+from tests.texts import build_tokenizer
 
 
 @pytest.fixture

@@ -8,25 +8,12 @@ import pytest
 pytest.importorskip("transformers", reason="transformers is not installed: pip install 'attnkit[hf]'")
 
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast
 
 from attnkit.text import Texts, encode_texts, read_texts
+from tests.texts import CAT, CLS, MAT, PAD, SAT, SEP, THE, UNK
+from tests.texts import build_tokenizer as build
 
-WORDS = {w: i for i, w in enumerate(["[PAD]", "[CLS]", "[SEP]", "[UNK]", "the", "cat", "sat", "mat"])}
-PAD, CLS, SEP, UNK, THE, CAT, SAT, MAT = range(8)
 TEXTS = ["the cat sat", "cat", 'the "mat", sat']
-
-
-def build(*, special=True, pad_token="[PAD]", side="left"):
-    """A tokenizer of words; with `special`, [CLS] stands before a text and [SEP] after it."""
-    core = Tokenizer(models.WordLevel(WORDS, unk_token="[UNK]"))
-    core.pre_tokenizer = pre_tokenizers.Whitespace()
-    if special:
-        core.post_processor = processors.BertProcessing(("[SEP]", SEP), ("[CLS]", CLS))
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, unk_token="[UNK]", pad_token=pad_token)
-    tokenizer.padding_side = side
-    return tokenizer
 
 
 def write(folder, ending):

@@ -1,7 +1,6 @@
 """`analysis.head_importance --hf`: its tables held to the library, its sentences held to its tables."""
 
 import json
-from copy import deepcopy
 
 import numpy as np
 import pandas as pd
@@ -9,9 +8,7 @@ import pytest
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install 'attnkit[hf]'")
 
-import torch
 from scipy import stats
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from analysis import head_importance, head_stats
 from analysis.columns import unexplained
@@ -19,31 +16,10 @@ from analysis.importance_tables import importance_frame, similarity_frame
 from analysis.page import Folder
 from analysis.report import STUDIES, write_report
 from attnkit.hfimportance import measure_importance
-from tests.models import CONFIGS, LAYERS, H, build
-from tests.test_hfimportance import cut, texts
-from tests.test_text import build as build_tokenizer
+from tests.models import LAYERS, H, build
+from tests.texts import TEXTS, build_tokenizer, cut, saved, texts
 
 KINDS = ("encoder", "decoder", "cross")
-TEXTS = ["the cat sat", "cat", "the mat", "mat the cat sat", "sat sat", "cat the mat sat the", "mat"]
-
-
-def saved(folder, kind):
-    """A random model and a tokenizer of words, as a folder."""
-    config = deepcopy(CONFIGS["gpt2" if kind == "language" else "bert"])
-    config.pad_token_id = 0
-    config.id2label = {0: "no", 1: "yes"}
-    torch.manual_seed(3)
-    if kind == "embedding":
-        model = build("bert")
-    else:
-        auto = {"classifier": AutoModelForSequenceClassification, "language": AutoModelForCausalLM}[kind]
-        model = auto.from_config(config)
-        for parameter in model.parameters():
-            if parameter.ndim == 2:
-                torch.nn.init.normal_(parameter, std=0.5)
-    model.save_pretrained(folder)
-    build_tokenizer(special=kind != "language").save_pretrained(folder)
-    return folder
 
 
 def run(tmp_path, kind):

@@ -18,8 +18,7 @@ from attnkit import hfstats, pretrained
 from attnkit.hfimportance import measure_importance
 from attnkit.text import encode_texts
 from tests.models import LAYERS, TWO_PARTS, H, build
-from tests.test_text import build as build_tokenizer
-from tests.test_text_importance import TEXTS, saved
+from tests.texts import TEXTS, build_tokenizer, saved
 
 CUT = ("--batch-size", "1", "--max-tokens", "5")  # with `TOGETHER` 2 texts are read at a time
 TABLES = ("head_stats.csv", "head_stats_long.csv", "histograms.csv", "offset_profile.csv", "differences.csv")
