@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import nn
 
 from attnkit.attribution import (
     Embedded,
@@ -15,6 +14,7 @@ from attnkit.attribution import (
 )
 from attnkit.data import Batch, pad
 from attnkit.model import TinyTransformer
+from tests.linear import linear_model
 
 T = 5
 
@@ -31,25 +31,6 @@ def model():
 @pytest.fixture
 def batch():
     return Batch(torch.randint(0, 3, (13, 7), generator=torch.Generator().manual_seed(1)))
-
-
-class Uniform(nn.Module):
-    """A layer that changes nothing and attends uniformly."""
-
-    def forward(self, x, mask=None):
-        B, T, _ = x.shape
-        return x, torch.full((B, 2, T, T), 1 / T, dtype=x.dtype)
-
-
-def linear_model(worth):
-    """A model whose margin is the mean of what each token is worth: +worth/2 to one logit, −worth/2 to the other."""
-    model = TinyTransformer(len(worth), 4, 2, 3, 1, 11).double().eval().requires_grad_(False)
-    model.layers = nn.ModuleList([Uniform()])
-    model.embed.weight.zero_()[:, 0] = torch.tensor(worth)
-    model.pos.pe[:, 0] = 0  # positions stay in the other columns, which nobody reads
-    model.head.weight.zero_()[:, 0] = torch.tensor([0.5, -0.5])
-    model.head.bias.zero_()
-    return model
 
 
 def test_of_a_linear_model_all_gradients_are_what_each_token_adds_and_a_flip_takes_it_away():

@@ -29,7 +29,7 @@ from attnkit.faithfulness import (
 )
 from attnkit.model import ModelConfig, TinyTransformer
 from attnkit.tasks import make_data
-from tests.test_attribution import Uniform, linear_model
+from tests.linear import Uniform, linear_model
 
 T = 5
 ABSOLUTE = [name for name, effect in COMPARISONS if effect == "absolute"]

@@ -23,10 +23,7 @@ from attnkit.faithfulness import COMPARISONS, quarters
 from attnkit.hffaithfulness import KINDS, Replacement, embedded, falls, measure_faithfulness, replacement_of, words_of
 from attnkit.text import TextBatch
 from tests.models import TWO_PARTS, VOCAB
-from tests.test_hfimportance import LENGTHS, cut, texts, with_head
-from tests.test_text import UNK
-from tests.test_text import build as build_tokenizer
-from tests.test_text_importance import TEXTS, saved
+from tests.texts import LENGTHS, TEXTS, UNK, build_tokenizer, cut, saved, texts, with_head
 
 MASK = Replacement("mask_token", "[MASK]", 2)
 NAMES = ("bert", "roberta", "electra", "albert", "distilbert", "modernbert", "gpt2", "llama")
