@@ -37,16 +37,20 @@ class Layer:
     method: str  # WHOLE or BLOCKS
 
 
+def whole_reader(measures: dict[str, Measure], scene: Scene, site: Site) -> Reader:
+    """What reads such a call off its whole maps."""
+    if scene.cross:
+        # The pass of machine code takes queries and keys to be the same tokens.
+        return Reader(measures, [scene.block(site, slice(0, site.query.shape[2]))], fused=False)
+    side = scene.keys
+    return Reader(measures, blocks_of(side.tokens, side.mask, allowed=site.allowed(), special=side.special))
+
+
 class WholeReader:
     """Reads calls off their whole maps."""
 
     def __init__(self, measures: dict[str, Measure], scene: Scene, site: Site):
-        if scene.cross:
-            # The pass of machine code takes queries and keys to be the same tokens.
-            self.reader = Reader(measures, [scene.block(site, slice(0, site.query.shape[2]))], fused=False)
-        else:
-            side, allowed = scene.keys, site.allowed()
-            self.reader = Reader(measures, blocks_of(side.tokens, side.mask, allowed=allowed, special=side.special))
+        self.reader = whole_reader(measures, scene, site)
         self.uniform, self.said = (t[:, 0] for t in self.reader.uniform())
         self.pairs = None if scene.cross else self.counted(len(site.query))
 

@@ -125,14 +125,16 @@ def inputs_of(model: PreTrainedModel, batch: TextBatch) -> dict[str, Any]:
 
 
 def two_tokens(model: PreTrainedModel, batch: TextBatch) -> TextBatch:
-    """The first token of a batch, twice, on the model's device: a run over them tells how the model is built.
+    """The last token of the first text, twice, on the model's device: a run over them tells how the model is built.
 
-    Raises ValueError for a model of two parts, if there is no text for its decoder.
+    Classifiers of two parts answer at the mark that ends a text, and take none without. Raises ValueError for a model
+    of two parts, if there is no text for its decoder.
     """
     if has_two_parts(model) and batch.decoder is None:
         name = type(model).__name__
         raise ValueError(f"batches: {name} has an encoder and a decoder, and there is no text for the decoder")
-    tokens = batch.tokens[:1, :1].expand(1, 2).to(model.device)
+    first = batch.tokens[0] if batch.mask is None else batch.tokens[0, batch.mask[0]]
+    tokens = first[-1:].expand(1, 2).to(model.device)
     return TextBatch(tokens, decoder=None if batch.decoder is None else TextBatch(tokens))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import gradio as gr
 
-from demo import sentences, views
+from demo import sentences, served, views
 from demo.lanes import REST
 from demo.shelf import FIRST_CHOICE
 
@@ -35,11 +35,15 @@ def attention(sequence: str, checkpoint: str = FIRST_CHOICE) -> views.Maps:
 
 
 @endpoint
-def attention_of_text(text: str) -> views.Maps:
-    """Every head's attention on one text: weights[layer][head][query][key]; the weights of a query sum to 1."""
-    if sentences.served is None:
+def attention_of_text(text: str, second: str = "", kind: str = "") -> sentences.TextMaps:
+    """Every head's attention on one text: weights[layer][head][query][key]; the weights of a query sum to 1.
+
+    A model of an encoder and a decoder also takes what its decoder reads, and which kind is asked for: encoder (the
+    default), decoder or cross, where the keys are the encoder's.
+    """
+    if served.subject is None:
         raise ValueError("no transformers model is served here")
-    return views.maps(sentences.read(sentences.served, text))
+    return sentences.maps(sentences.read(served.subject, text, second=second, kind=kind))
 
 
 @endpoint

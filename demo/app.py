@@ -17,7 +17,7 @@ os.environ["DEMO_PORT"] = os.environ.pop("GRADIO_SERVER_PORT", "7860")  # gradio
 import gradio as gr
 import torch
 
-from demo import api, parts, sentences, words
+from demo import api, parts, served, words
 from demo.events import (
     ablate,
     choose,
@@ -26,10 +26,12 @@ from demo.events import (
     edit,
     edit_event,
     effects,
+    look,
     open_page,
     page,
     page_event,
     save,
+    second_of,
     show,
     study,
     translate,
@@ -39,7 +41,7 @@ from demo.lanes import EDITS, REST
 from demo.words import say
 
 
-def build(subject: sentences.Subject | None = None) -> gr.Blocks:
+def build(subject: served.Subject | None = None) -> gr.Blocks:
     """The page of the checkpoints, or of a transformers model, without what only they have."""
     of_checkpoints = subject is None
     with gr.Blocks(title=say("en", "title"), analytics_enabled=False, delete_cache=(3600, 3600)) as blocks:
@@ -51,6 +53,8 @@ def build(subject: sentences.Subject | None = None) -> gr.Blocks:
             with gr.Column(scale=3, min_width=300, elem_id="left"):
                 shape: dict[str, Any] = {"max_lines": 1} if of_checkpoints else {"lines": 2, "elem_classes": "text"}
                 sequence = gr.Textbox(label=say("en", "sequence"), elem_id="sequence", **shape)
+                two = subject is not None and subject.two_texts
+                second = gr.Textbox(label=say("en", "second"), lines=2, elem_id="second", visible=two)
                 problem = gr.HTML(elem_id="problem")
                 with gr.Row(elem_id="tries"):
                     random = gr.Button(
@@ -67,14 +71,15 @@ def build(subject: sentences.Subject | None = None) -> gr.Blocks:
                 cells = parts.token_cells(visible=of_checkpoints)
                 grid = parts.attention_grid()
         off = gr.Textbox(visible="hidden", elem_id="off")
+        kind = gr.Textbox("", visible="hidden")
         replacement = gr.Textbox("zero", visible="hidden")
         step = gr.Textbox("", visible="hidden")
         file = gr.HTML(html_template="", visible="hidden")  # a Download on its way to the browser
 
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-        asked = [language, checkpoint, sequence, off, replacement, step]
+        asked = [language, checkpoint, sequence, off, replacement, step, second, kind]
         shown = [verdict, grid, cells]
-        chosen = [sequence, examples, off, step, *shown]
+        chosen = [sequence, second, examples, off, kind, step, *shown]
         spoken = [intro, language, none_yet, random, clear, checkpoint, broken, how]
         blocks.load(open_page, None, [everything, checkpoint, replacement, *chosen, *spoken], **quiet)
         language.input(page(translate), asked, [*chosen, *spoken], **quiet)
@@ -82,16 +87,17 @@ def build(subject: sentences.Subject | None = None) -> gr.Blocks:
         # While one types, what comes in between may be dropped. Each page has one edit on its way at most; it does not
         # pay for the three requests of gradio's queue.
         typed: dict[str, Any] = {"trigger_mode": "always_last", "queue": False, **quiet}
-        sequence.change(edit(show, 3), asked, [problem, *shown], **typed)
+        gr.on([sequence.change, second.change], edit(show, 3), asked, [problem, *shown], **typed)
         grid.ablate(page_event(ablate), asked, [off, replacement, *shown], **quiet)
         # What single changes would do takes longer: it follows the grid, so that typing never waits for it.
         grid.redraw(page_event(effects), asked, [grid, cells, ranks], trigger_mode="multiple", **quiet)
         grid.travel(edit_event(travel, 4), asked, [problem, step, *shown], **typed)
+        grid.look(edit_event(look, 4), asked, [problem, kind, *shown], **typed)
         grid.compare(page_event(compare), asked, grid, **quiet)
         grid.study(page_event(study), asked, grid, **quiet)
         random.click(page(draw_lot), asked, sequence, **quiet)
-        clear.click(None, None, sequence, js="() => ''")
-        examples.click(lambda sample: sample[0], examples, sequence, **quiet)
+        clear.click(None, None, [sequence, second], js="() => ['', '']")
+        examples.click(second_of, examples, [sequence, second], **quiet)
         saved = grid.save(page_event(save), asked, file, **quiet)
         saved.success(None, file, None, js=parts.source("save.js"))
 
@@ -108,11 +114,11 @@ def main() -> None:
     port = os.environ["DEMO_PORT"]
     torch.set_num_threads(1)  # models this small are faster on one, and visitors share the cores
     try:
-        served = build(sentences.serve(hf)) if hf else demo
+        blocks = build(served.serve(hf)) if hf else demo
     except ValueError as error:
         sys.exit(str(error))
     try:
-        served.launch(server_port=int(port), max_threads=EDITS.most + REST.most + 1, **parts.LAUNCH)
+        blocks.launch(server_port=int(port), max_threads=EDITS.most + REST.most + 1, **parts.LAUNCH)
     except (OSError, OverflowError, ValueError):
         sys.exit(f"port {port} is in use, or none; choose another: GRADIO_SERVER_PORT=7861 python demo/app.py")
 

@@ -1,16 +1,16 @@
 // Two readings side by side: what was pinned, or what another checkpoint says of the same sequence, and what is there now.
 //
-// Event: compare {checkpoint, sequence, off, replacement} asks for a reading, which comes as props.beside.
+// Event: compare {of}, as questionOf makes it, asks for a reading, which comes as props.beside.
 
 // null | {kind: "pin", of: an unpacked reading} | {kind: "checkpoint", name, of: …, or null until it is there, refused}
 let compared = null;
 
-const sameShape = (a, b) => a.layers === b.layers && a.heads === b.heads && a.T === b.T;
+const sameShape = (a, b) => ["layers", "heads", "R", "T"].every((size) => a[size] === b[size]);
 const hasHead = (reading, { layer, head }) => layer < reading.layers && head < reading.heads;
 
-// The other reading; null while that of another sequence stands in its place.
+// The other reading; null while that of another sequence or kind of attention stands in its place.
 function comparedNow() {
-  if (!compared || !compared.of || !view) return null;
+  if (!compared || !compared.of || !view || compared.of.kind !== view.kind) return null;
   return compared.kind === "pin" || compared.of.sequence === view.sequence ? compared.of : null;
 }
 
@@ -37,26 +37,32 @@ function besideCheckpoint(name) {
 }
 
 function unpin() {
-  compared = null;
+  compared = wanted.pin = null;
   comparing();
   $(".compare-with .pin").focus();
 }
 
-// Asks for what is compared with, where it is not there: of the present sequence, or in the present language.
+function askPin(question) {
+  wanted.pin = { ...question, kind: view.kind };
+  trigger("compare", { of: wanted.pin });
+}
+
+// Asks for what is compared with, where it is not there: of the present sequence and kind, or in the present language.
 function askBeside() {
   if (!compared || !view) return;
+  if (compared.kind === "pin" && !comparedNow()) askPin(questionOf(compared.of));
   if (compared.kind === "checkpoint" && !comparedNow()) {
     const had = prop("beside");
     const is = had && !had.refused && had.checkpoint === compared.name && had.sequence === view.sequence;
     if (is) compared.of = unpack(had);
-    else trigger("compare", { checkpoint: compared.name, sequence: view.sequence, off: [], replacement: "zero" });
+    else trigger("compare", { of: { checkpoint: compared.name, sequence: view.sequence, off: "", replacement: "zero" } });
   }
 }
 
 function gotBeside() {
   const found = prop("beside");
   if (!found) return;
-  if (wanted.pin && !found.refused) compared = { kind: "pin", of: unpack(found) };
+  if (wanted.pin && !found.refused && found.kind === wanted.pin.kind) compared = { kind: "pin", of: unpack(found) };
   else if (compared && compared.kind === "checkpoint" && found.checkpoint === compared.name) {
     compared.of = found.refused ? null : unpack(found);
     compared.refused = found.refused;
@@ -75,7 +81,8 @@ function comparing() {
 // ---------------------------------------------------------------- what it says
 
 const named = (prediction) => prop("words")[`class:${prediction}`] || prediction;
-const answered = ({ sequence, prediction, margin, digits }, name = sequence) => {
+const textOf = ({ sequence, second }) => (second === undefined ? sequence : `${sequence} → ${second}`);
+const answered = ({ prediction, margin, digits }, name) => {
   const box = make("span", "answered");
   box.append(make("code", "", name), ` ${named(prediction)} ${signed(margin, digits)}`);
   return box;
@@ -88,8 +95,8 @@ function compareLine() {
   if (!compared) return line.replaceChildren();
   const other = comparedNow(), pinned = compared.kind === "pin";
   const parts = [make("b", "", pinned ? t("pinned") : t("compared_with", { name: compared.name }))];
-  if (other) parts.push(answered(other, pinned ? other.sequence : other.checkpoint), make("span", "", t("now")));
-  if (other) parts.push(answered(view, pinned ? view.sequence : view.checkpoint));
+  if (other) parts.push(answered(other, pinned ? textOf(other) : other.checkpoint), make("span", "", t("now")));
+  if (other) parts.push(answered(view, pinned ? textOf(view) : view.checkpoint));
   if (compared.refused) parts.push(make("span", "problem", compared.refused));
   line.replaceChildren(...parts, action(pinned ? t("unpin") : t("compare_no_more"), "unpin", unpin));
 }

@@ -7,10 +7,11 @@ from typing import Any
 
 import gradio as gr
 
-from demo import figures, packing, parts, samples, sentences, views, words
+from demo import figures, packing, parts, samples, sentences, served, views, words
 from demo.lanes import EDITS, REST
 from demo.packing import wire
 from demo.sentences import Sentence
+from demo.served import Subject
 from demo.shelf import at_step, open_checkpoint, shelf
 from demo.words import say
 
@@ -25,20 +26,24 @@ class Asked:
     off: str  # the heads that are switched off, as "0.1 1.3": layer.head
     replacement: str  # what stands in the place of their outputs
     step: str = ""  # after how many steps of training; empty: after all of them
+    second: str = ""  # of a model of two parts: what its decoder reads
+    kind: str = ""  # of a model of two parts: which of its attention is shown; empty: the encoder's
 
     @property
     def weights(self) -> str:
         return f"{self.checkpoint}@{self.step}" if self.step else self.checkpoint
 
     def read(self) -> views.Reading | Sentence:
-        return read(self.weights, self.sequence, views.heads_of(self.off), self.replacement)
+        return read(vars(self) | {"checkpoint": self.weights})
 
 
-def read(checkpoint: str, sequence: str, off: Any, replacement: str) -> views.Reading | Sentence:
-    """By a checkpoint, or by the transformers model that is served in their place."""
-    if sentences.served:
-        return sentences.read(sentences.served, sequence, off)
-    return views.read(checkpoint, sequence, off, replacement)
+def read(asked: dict[str, Any]) -> views.Reading | Sentence:
+    """By a checkpoint, or by the transformers model that is served in their place; `asked` as `packing.question` is."""
+    off = views.heads_of(asked["off"])
+    if served.subject:
+        more = {"second": asked.get("second", ""), "kind": asked.get("kind", "")}
+        return sentences.read(served.subject, asked["sequence"], off, **more)
+    return views.read(asked["checkpoint"], asked["sequence"], off, asked["replacement"])
 
 
 def refusal(language: str, error: ValueError) -> gr.Error:
@@ -104,7 +109,7 @@ def effects(event: gr.EventData, asked: Asked) -> tuple[Any, ...]:
     The grid waits for the answer to its question, which has a number, before it asks the next.
     """
     try:
-        reading = read(event.checkpoint, event.sequence, event.off, event.replacement)
+        reading = read(event.of)
     except ValueError:  # the event that this one follows has told
         return gr.HTML(effects=wire({"of": "", "number": event.number})), gr.skip(), gr.skip()
     heads, tokens = packing.effects(reading)
@@ -119,10 +124,9 @@ def effects(event: gr.EventData, asked: Asked) -> tuple[Any, ...]:
 def compare(event: gr.EventData, asked: Asked) -> Any:
     """Another reading, to stand beside what the grid has drawn; or why there is none."""
     try:
-        found = packing.packed(read(event.checkpoint, event.sequence, event.off, event.replacement))
+        found = packing.packed(read(event.of))
     except ValueError as error:
-        refused = words.sentence(asked.language, error)
-        found = {"checkpoint": event.checkpoint, "sequence": event.sequence, "refused": refused}
+        found = {**event.of, "refused": words.sentence(asked.language, error)}
     return gr.HTML(beside=wire(found))
 
 
@@ -143,13 +147,19 @@ def travel(event: gr.EventData, asked: Asked) -> tuple[Any, ...]:
     return after.step, *show(after)
 
 
+def look(event: gr.EventData, asked: Asked) -> tuple[Any, ...]:
+    """The same texts, and another kind of attention."""
+    after = replace(asked, kind=str(event.kind))
+    return after.kind, *show(after)
+
+
 def choose(asked: Asked) -> tuple[Any, ...]:
     """All that depends on the checkpoint. What was typed and switched stays where this checkpoint can take it.
 
     A component is told everything in one update: of two in one answer the first would be lost.
     """
-    if sentences.served:
-        return choose_text(sentences.served, asked)
+    if served.subject:
+        return choose_text(served.subject, asked)
     info, _ = open_checkpoint(asked.checkpoint)
     found = samples.near_ties(asked.checkpoint)
     sequence, off = asked.sequence, asked.off
@@ -169,8 +179,10 @@ def choose(asked: Asked) -> tuple[Any, ...]:
     labels = [say(asked.language, kind, ones=s.count("1"), length=len(s)) for kind, s in found.items()]
     return (
         gr.Textbox(value=sequence, placeholder=placeholder, label=texts["sequence"]),
+        gr.skip(),
         gr.Dataset(samples=[[s] for s in found.values()], sample_labels=labels, visible=bool(found)),
         off,
+        gr.skip(),
         step,
         verdict,
         gr.HTML(
@@ -183,24 +195,28 @@ def choose(asked: Asked) -> tuple[Any, ...]:
     )
 
 
-def choose_text(subject: sentences.Subject, asked: Asked) -> tuple[Any, ...]:
+def choose_text(subject: Subject, asked: Asked) -> tuple[Any, ...]:
     """The same for a transformers model, which has no more than texts and heads."""
-    texts, off, tries = parts.text_words(asked.language, subject), asked.off, samples.TEXTS
+    texts, off, tries = parts.text_words(asked.language, subject), asked.off, samples.texts(subject.two_texts)
+    sequence, second = asked.sequence, asked.second
     try:
-        sentences.tokenized(subject, asked.sequence)
-        sequence = asked.sequence
+        served.tokenized(subject, sequence, second)
     except ValueError:
-        sequence = tries[0]
+        sequence, second = next(iter(tries.items()))
     try:
-        views.known_heads(subject.layers, subject.heads, views.heads_of(off))
+        served.known_heads_of(subject, views.heads_of(off))
     except ValueError:
         off = ""
-    verdict, grid, _ = show(replace(asked, sequence=sequence, off=off))
+    kind = asked.kind if asked.kind in subject.kinds else subject.kinds[0]
+    verdict, grid, _ = show(replace(asked, sequence=sequence, second=second, off=off, kind=kind))
     placeholder = say(asked.language, "text_placeholder", longest=subject.longest)
+    of_second = say(asked.language, "second_placeholder", longest=subject.longest)
     return (
         gr.Textbox(value=sequence, placeholder=placeholder, label=texts["sequence"]),
+        gr.Textbox(value=second, placeholder=of_second, label=texts["second"]),
         gr.Dataset(samples=[[text] for text in tries], visible=True),
         off,
+        kind,
         "",
         verdict,
         gr.HTML(value=grid, over_set=wire(None), words=wire(texts), checkpoints=wire([subject.name])),
@@ -210,7 +226,7 @@ def choose_text(subject: sentences.Subject, asked: Asked) -> tuple[Any, ...]:
 
 def speak(language: str) -> tuple[Any, ...]:
     """The words of what `choose` does not tell anyway."""
-    subject = sentences.served
+    subject = served.subject
     texts = parts.text_words(language, subject) if subject else words.page_words(language)
     names, broken = ([subject.name], {}) if subject else shelf()
     left_out = "<br>".join(
@@ -240,17 +256,18 @@ async def open_page(request: gr.Request) -> tuple[Any, ...]:
 
 def first_view(language: str, link: dict[str, str]) -> tuple[Any, ...]:
     """The checkpoints that are there now, and the page as its address says: else that of the first of them."""
-    names = [sentences.served.name] if sentences.served else shelf()[0]
+    names = [served.subject.name] if served.subject else shelf()[0]
     wanted, step = at_step(link.get("checkpoint", ""))
     chosen = wanted if wanted in names else next(iter(names), None)
     replacement = link["replacement"] if link.get("replacement") in views.REPLACEMENTS else views.REPLACEMENTS[0]
-    asked = Asked(language, chosen or "", link.get("sequence", ""), link.get("off", ""), replacement, step or "")
+    texts = {name: link.get(name, "") for name in ("sequence", "second", "off", "kind")}
+    asked = Asked(language, chosen or "", replacement=replacement, step=step or "", **texts)
     dropdown = gr.Dropdown(choices=names, value=chosen)
     return (
         gr.Row(visible=bool(names)),
         dropdown,
         asked.replacement,
-        *(choose(asked) if names else [gr.skip()] * 7),
+        *(choose(asked) if names else [gr.skip()] * 9),
         *speak(language),
     )
 
@@ -267,7 +284,13 @@ def save(event: gr.EventData, asked: Asked) -> figures.Download:
 
 
 def other_reading(of: dict[str, Any] | None) -> views.Reading | Sentence | None:
-    return read(of["checkpoint"], of["sequence"], of["off"], of["replacement"]) if of else None
+    return read(of) if of else None
+
+
+def second_of(sample: list[str]) -> tuple[str, str]:
+    """A sample, and what goes with it for a decoder."""
+    two = served.subject is not None and served.subject.two_texts
+    return sample[0], samples.texts(two).get(sample[0], "")
 
 
 def draw_lot(asked: Asked) -> str:

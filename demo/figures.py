@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 
 from attnkit.arcs import attention_arcs
-from attnkit.heatmaps import attention_grid, attention_map
+from attnkit.heatmaps import attention_grid, attention_map, side_of
 from attnkit.plots import DPI, SVG_IDS
 from attnkit.style import FONT, new_figure
 from demo.sentences import Sentence
-from demo.views import Head, Reading, known_heads
+from demo.views import Head, Reading, known_heads, written
 from demo.words import Refusal, of_figure
 
 TYPES = {
@@ -54,7 +54,7 @@ class Download(TypedDict):
 class Shown:
     """The numbers that stand in the maps."""
 
-    values: np.ndarray  # (L, H, T, T)
+    values: np.ndarray  # (L, H, R, T)
     label: str
     signed: bool
 
@@ -83,8 +83,13 @@ def shown(reading: Reading | Sentence, quantity: str, beside: Reading | Sentence
 
 def named(reading: Reading | Sentence) -> str:
     """A reading in the title of a figure."""
-    off = ", ".join(f"{layer}.{head}" for layer, head in reading.off)
-    return f"{reading.sequence}, {reading.checkpoint}" + (f", without {off}" if off else "")
+    off, second = ", ".join(written(reading.off)), two_parts(reading).get("second")
+    texts = reading.sequence if second is None else f"{reading.sequence} → {second}"
+    return f"{texts}, {reading.checkpoint}" + (f", without {off}" if off else "")
+
+
+def two_parts(reading: Reading | Sentence) -> dict[str, str]:
+    return reading.two_parts if isinstance(reading, Sentence) else {}
 
 
 # ---------------------------------------------------------------- figures
@@ -106,6 +111,9 @@ def head_figure(
     L, H = reading.weights.shape[:2]
     ((layer, number),) = known_heads(L, H, [head])
     place, title = (layer, number), f"layer {layer}, head {number}"
+    kind = two_parts(reading).get("kind")
+    if kind:
+        title = f"{kind} attention, {title}"
     if beside is not None and layer < beside.weights.shape[0] and number < beside.weights.shape[1]:
         plain = "weights" if quantity == "beside" else quantity
         sides = [shown(beside, plain), shown(reading, plain)]
@@ -120,16 +128,16 @@ def head_figure(
     else:
         one = shown(reading, quantity, beside)
         panels = [(one.values[place], one.top(None if shared_scale else place), one, title, reading)]
-    side = min(max(3.0, 0.3 * max(len(values) for values, *_ in panels)), 9.6)
-    figure = new_figure(len(panels) * (side + 1.6), side + 0.9, layout="constrained")
+    height, width = (side_of(max(values.shape[axis] for values, *_ in panels)) for axis in (0, 1))
+    figure = new_figure(len(panels) * (width + 1.6), height + 0.9, layout="constrained")
     for ax, (values, top, what, title, of) in zip(
         figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
     ):
         look: dict[str, Any] = {"title": title, "vmax": top, "signed": what.signed, "ax": ax}
         if arcs:
-            attention_arcs(values, of.pieces, **look)
+            attention_arcs(values, of.pieces, of.key_pieces, **look)
         else:
-            attention_map(values, of.pieces, label=what.label, **look)
+            attention_map(values, of.pieces, of.key_pieces, label=what.label, **look)
     return figure
 
 
@@ -140,10 +148,12 @@ def grid_figure(
     beside: Reading | Sentence | None = None,
     shared_scale: bool,
 ) -> Figure:
-    what = shown(reading, quantity, beside)
+    what, kind = shown(reading, quantity, beside), two_parts(reading).get("kind")
     return attention_grid(
         what.values,
         reading.pieces,
+        reading.key_pieces,
+        title=f"{kind} attention" if kind else None,
         shared_scale=shared_scale,
         uniform=0 if what.signed else None,
         label=what.label,
@@ -169,29 +179,35 @@ def speak(figure: Figure, language: str) -> Figure:
 
 
 def weights_csv(reading: Reading | Sentence) -> bytes:
-    """One line per weight: layer, head, query, query_token, key, key_token, weight; all are counted from 0."""
+    """One line per weight: layer, head, query, query_token, key, key_token, weight; all are counted from 0.
+
+    Of a model of two parts `kind` stands before them: encoder, decoder or cross.
+    """
     layer, head, query, key = np.indices(reading.weights.shape).reshape(4, -1)
-    tokens = np.array(reading.pieces)
-    columns = {"layer": layer, "head": head, "query": query, "query_token": tokens[query]}
-    columns |= {"key": key, "key_token": tokens[key], "weight": reading.weights.ravel()}
+    tokens, keys = np.array(reading.pieces), np.array(reading.key_pieces)
+    columns: dict[str, Any] = {name: value for name, value in two_parts(reading).items() if name == "kind"}
+    columns |= {"layer": layer, "head": head, "query": query, "query_token": tokens[query]}
+    columns |= {"key": key, "key_token": keys[key], "weight": reading.weights.ravel()}
     return pd.DataFrame(columns).to_csv(index=False, lineterminator="\n").encode()
 
 
 def weights_npz(reading: Reading | Sentence) -> bytes:
     """`weights` (L, H, T, T), `value_norms` (L, H, T), `tokens` (T,), `off` (n, 2), `checkpoint`, and what the model
     says: `logits` (C,), or `embedding` (D,) of a model that answers with one.
+
+    Of a model of two parts `kind` as well: encoder, decoder or cross; `weights` are (L, H, R, T), `tokens` (R,) those
+    that look, `keys` (T,) those that are looked at, and `off` (n,) has names as cross.0.1: kind, layer and head.
     """
     content = io.BytesIO()
     arrays: dict[str, Any] = {"weights": reading.weights, **reading.numbers}
     if reading.value_norms is not None:
         arrays["value_norms"] = reading.value_norms
-    np.savez_compressed(
-        content,
-        **arrays,
-        tokens=np.array(reading.pieces),
-        off=np.array(reading.off, dtype=np.int64).reshape(-1, 2),
-        checkpoint=np.array(reading.checkpoint),
-    )
+    if kind := two_parts(reading).get("kind"):
+        arrays |= {"kind": np.array(kind), "keys": np.array(reading.key_pieces)}
+        arrays["off"] = np.array(written(reading.off), dtype=str)
+    else:
+        arrays["off"] = np.array(reading.off, dtype=np.int64).reshape(-1, 2)
+    np.savez_compressed(content, **arrays, tokens=np.array(reading.pieces), checkpoint=np.array(reading.checkpoint))
     return content.getvalue()
 
 
@@ -205,17 +221,18 @@ def file(
 
     `how`: the quantity, the other reading, the scale, as `head_figure` and `grid_figure` take them.
     """
+    name = "-".join(("attention", *filter(None, [two_parts(reading).get("kind")])))
     match ending:
         case "csv":
-            return download("attention.csv", weights_csv(reading))
+            return download(f"{name}.csv", weights_csv(reading))
         case "npz":
-            return download("attention.npz", weights_npz(reading))
+            return download(f"{name}.npz", weights_npz(reading))
         case "png" | "svg" | "pdf" if head is None:
-            return download(f"attention.{ending}", drawn(speak(grid_figure(reading, **how), language), ending))
+            return download(f"{name}.{ending}", drawn(speak(grid_figure(reading, **how), language), ending))
         case "png" | "svg" | "pdf":
             figure = head_figure(reading, head, arcs=arcs, **how)
             layer, number = head
-            return download(f"attention-layer{layer}-head{number}.{ending}", drawn(speak(figure, language), ending))
+            return download(f"{name}-layer{layer}-head{number}.{ending}", drawn(speak(figure, language), ending))
     raise Refusal("unknown_ending", ending=repr(ending), known=", ".join(TYPES))
 
 

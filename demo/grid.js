@@ -1,7 +1,7 @@
 // Draws every head's attention map, with a switch for each head.
 //
-// Events: ablate {off, replacement} when a head is switched; redraw when the grid has changed;
-// save {ending, head, …} when a file is asked for.
+// Events: ablate {off, replacement} when a head is switched; redraw when the grid has changed; look {kind} when attention of
+// another kind is asked for; save {ending, head, …} when a file is.
 
 let view = null; // what is drawn: props.value, unpacked
 let shown = null; // the numbers that are drawn: {values, both}
@@ -36,7 +36,7 @@ function panel(layer, head) {
   box.append(caption, button);
   const mine = { layer, head, box, button, canvas, note, mark, toggle };
   panels.push(mine);
-  canvas.addEventListener("pointermove", (event) => point(mine, cellUnder(canvas, event, view.T)));
+  canvas.addEventListener("pointermove", (event) => point(mine, cellUnder(canvas, event, view)));
   canvas.addEventListener("pointerleave", () => point(null));
   button.addEventListener("blur", () => point(null));
   button.addEventListener("keydown", (event) => step(mine, event));
@@ -45,16 +45,20 @@ function panel(layer, head) {
   return box;
 }
 
-const isOff = ({ layer, head }) => view.off.some(([l, h]) => l === layer && h === head);
+// A head as links write it, "0.1" or "cross.0.1", and in words.
+const nameOf = ({ layer, head }) => [view.kind, layer, head].filter((part) => part !== undefined).join(".");
+const placeName = (place) => (view.kind ? t("head_of_kind", { ...place, kind: t(`kind_${view.kind}`) }) : t("layer_head", place));
+const namesOff = () => view.off.split(" ").filter(Boolean);
+const isOff = (place) => namesOff().includes(nameOf(place));
 const same = (a, b) => Boolean(a && b && a.layer === b.layer && a.head === b.head);
 
 function flipSwitch(mine) {
-  const others = view.off.filter(([layer, head]) => !same(mine, { layer, head }));
-  ablate(isOff(mine) ? others : [...others, [mine.layer, mine.head]]);
+  const others = namesOff().filter((name) => name !== nameOf(mine));
+  ablate((isOff(mine) ? others : [...others, nameOf(mine)]).join(" "));
 }
 
 function ablate(off, replacement = view.replacement) {
-  trigger("ablate", { off: off.map((head) => head.join(".")).join(" "), replacement });
+  trigger("ablate", { off, replacement });
 }
 
 // ---------------------------------------------------------------- drawing
@@ -71,7 +75,7 @@ function draw() {
   if (!prop("value") || !prop("words")) return;
   const before = view;
   view = unpack(prop("value"));
-  if (wanted.pin && !before) trigger("compare", wanted.pin);
+  if (wanted.pin && !before) askPin(wanted.pin);
   askBeside();
   measure();
   const shape = ({ layers, heads }) => `${layers} ${heads}`;
@@ -83,7 +87,7 @@ function draw() {
   }
   tellStudies();
   tellTraining();
-  if (state.selected && (!pictures.length || before?.checkpoint !== view.checkpoint)) buildLarge();
+  if (state.selected && (!pictures.length || before?.checkpoint !== view.checkpoint || before.kind !== view.kind)) buildLarge();
   buildTools();
   point(null);
   paint();
@@ -91,13 +95,14 @@ function draw() {
   tellUsual();
   root.dataset.drawn = Number(root.dataset.drawn || 0) + 1;
   root.dataset.tokens = view.tokens.join(" ");
-  root.dataset.off = view.off.map((head) => head.join(".")).join(" ");
+  root.dataset.keys = view.keys.join(" ");
+  root.dataset.off = view.off;
   askEffects();
 }
 
 function paint() {
   if (!view || !root.clientWidth) return;
-  const common = largest(shown.values), size = view.T * view.T, look = lookOf(panels[0].canvas);
+  const common = largest(shown.values), size = view.R * view.T, look = lookOf(panels[0].canvas);
   for (const mine of panels) {
     const from = offset(view, mine), own = largest(shown.values, from, size), weight = largest(view.weights, from, size);
     const place = { layer: mine.layer, head: mine.head };
@@ -109,7 +114,7 @@ function paint() {
     mine.toggle.setAttribute("aria-checked", !isOff(mine));
     mine.box.classList.toggle("off", isOff(mine));
     mine.box.title = state.shared ? "" : `${shown.both ? -own.toFixed(3) : 0} – ${own.toFixed(3)}`;
-    paintMap(mine.canvas, { ...shown, from, tokens: view.tokens, top: state.shared ? common : own }, look);
+    paintMap(mine.canvas, { ...shown, from, tokens: view.tokens, keys: view.keys, top: state.shared ? common : own }, look);
   }
   $(".legend .low").textContent = state.shared && shown.both ? signed(-common) : "0";
   $(".legend .bar").style.background = gradient(shown.both ? "both" : "one");
@@ -129,8 +134,7 @@ function askEffects() {
   waiting.since = performance.now();
   waiting.number += 1;
   waiting.state = view.state;
-  const { checkpoint, sequence, off, replacement } = view;
-  trigger("redraw", { checkpoint, sequence, off, replacement, number: waiting.number });
+  trigger("redraw", { of: questionOf(view), number: waiting.number });
 }
 
 function gotEffects() {

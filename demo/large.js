@@ -13,7 +13,7 @@ function select(mine, from = null) {
 // The head as it is; or that of the other reading, as it is, and the difference.
 function picturesOf(chosen) {
   const plain = quantityNow() === "beside" ? "weights" : quantityNow();
-  const size = view.T * view.T, from = offset(view, chosen);
+  const size = view.R * view.T, from = offset(view, chosen);
   const other = comparedNow();
   if (!other || !hasHead(other, chosen)) {
     const top = state.shared ? largest(shown.values) : largest(shown.values, from, size);
@@ -21,9 +21,9 @@ function picturesOf(chosen) {
   }
   const name = QUANTITIES[plain].there(other) ? plain : "weights", { of, both } = QUANTITIES[name];
   const sides = [other, view].map((one) => ({ of: one, values: of(one), both, from: offset(one, chosen) }));
-  const tops = sides.map(({ of, values, from }) => (state.shared ? largest(values) : largest(values, from, of.T * of.T)));
+  const tops = sides.map(({ of, values, from }) => (state.shared ? largest(values) : largest(values, from, of.R * of.T)));
   const found = sides.map((side, i) => ({ ...side, caption: captions()[i], top: Math.max(...tops) }));
-  if (other.T !== view.T) return found;
+  if (other.R !== view.R || other.T !== view.T) return found;
   const [before, now] = sides, values = new Float32Array(size);
   for (let i = 0; i < size; i++) values[i] = now.values[now.from + i] - before.values[before.from + i];
   return [...found, { of: view, caption: captions()[2], values, both: true, from: 0, top: largest(values) }];
@@ -37,7 +37,7 @@ function buildLarge() {
   pictures = [];
   token = null;
   if (!chosen) return box.replaceChildren();
-  const title = make("h2", "", t("layer_head", chosen)), close = action(t("close"), "close", () => select(null));
+  const title = make("h2", "", placeName(chosen)), close = action(t("close"), "close", () => select(null));
   const as = choice(t("as"), state.as, [["map", t("as_map")], ["arcs", t("as_arcs")]], (answer) => {
     state.as = answer;
     buildLarge();
@@ -71,15 +71,15 @@ function picture(i, chosen) {
   const arcs = () => state.as === "arcs", now = () => pictures[i].of.of === view;
   const leave = () => (arcs() ? pointToken(null) : point(null));
   canvas.addEventListener("pointermove", (event) => {
-    if (arcs()) pointToken(tokenUnder(canvas, event, pictures[i].of.of.T));
-    else if (now()) point(mine, cellUnder(canvas, event, view.T));
+    if (arcs()) pointToken(tokenUnder(canvas, event, pictures[i].of.of));
+    else if (now()) point(mine, cellUnder(canvas, event, view));
   });
   canvas.addEventListener("keydown", (event) => {
     if (event.key === "Escape") return leave();
     if (!arcs()) return now() && step(mine, event);
     if (!event.key.startsWith("Arrow")) return;
     event.preventDefault();
-    pointToken(stepToken(event.key, pictures[i].of.of.T));
+    pointToken(stepToken(event.key, pictures[i].of.of));
   });
   canvas.addEventListener("pointerleave", leave);
   canvas.addEventListener("blur", leave);
@@ -92,14 +92,14 @@ function paintLarge() {
   if (!state.selected || !pictures.length) return;
   const found = picturesOf(state.selected);
   if (found.length !== pictures.length) return buildLarge(), paintLarge();
-  if (token && token.at >= view.T) token = null;
+  if (token && token.at >= countOf(view, token.side)) token = null;
   found.forEach((one, i) => {
     const { canvas, caption } = Object.assign(pictures[i], { of: one });
-    const name = [t("layer_head", state.selected), one.caption, t(`as_${state.as}`), t("keys_hint")].filter(Boolean);
+    const name = [placeName(state.selected), one.caption, t(`as_${state.as}`), t("keys_hint")].filter(Boolean);
     canvas.setAttribute("aria-label", name.join(", "));
     caption.textContent = one.caption;
     caption.hidden = !one.caption;
-    (state.as === "arcs" ? paintArcs : paintMap)(canvas, { ...one, tokens: one.of.tokens, large: true });
+    (state.as === "arcs" ? paintArcs : paintMap)(canvas, { ...one, tokens: one.of.tokens, keys: one.of.keys, large: true });
   });
   paintOverall();
   $(".large").dataset.as = state.as;

@@ -11,27 +11,29 @@ function followLink() {
   const name = link.get("beside");
   if (!name) return;
   if (link.has("pinned")) {
-    const off = (link.get("pinned_off") || "").split(" ").filter(Boolean).map((one) => one.split(".").map(Number));
-    wanted.pin = { checkpoint: name, sequence: link.get("pinned"), off, replacement: link.get("pinned_replacement") || "zero" };
+    const [off, replacement] = [link.get("pinned_off") || "", link.get("pinned_replacement") || "zero"];
+    wanted.pin = { checkpoint: name, sequence: link.get("pinned"), off, replacement };
+    if (link.has("pinned_second")) wanted.pin.second = link.get("pinned_second");
   } else compared = { kind: "checkpoint", name, of: null };
 }
 
-const written = (off) => off.map((head) => head.join(".")).join(" ");
-
 function linkHere() {
   const link = new URLSearchParams({ checkpoint: view.checkpoint, sequence: view.sequence });
-  if (view.off.length) link.set("off", written(view.off));
-  if (view.off.length && view.replacement !== "zero") link.set("replacement", view.replacement);
+  if (view.second !== undefined) link.set("second", view.second);
+  if (view.kind) link.set("kind", view.kind);
+  if (view.off) link.set("off", view.off);
+  if (view.off && view.replacement !== "zero") link.set("replacement", view.replacement);
   if (state.quantity !== "weights") link.set("show", state.quantity);
   if (!state.shared) link.set("scale", "own");
   if (state.selected) link.set("head", `${state.selected.layer}.${state.selected.head}`);
   if (state.selected && state.as === "arcs") link.set("as", "arcs");
   if (compared) link.set("beside", compared.kind === "pin" ? compared.of.checkpoint : compared.name);
   if (compared && compared.kind === "pin") {
-    const { sequence, off, replacement } = compared.of;
+    const { sequence, off, replacement, second } = compared.of;
     link.set("pinned", sequence);
-    if (off.length) link.set("pinned_off", written(off));
-    if (off.length) link.set("pinned_replacement", replacement);
+    if (second !== undefined) link.set("pinned_second", second);
+    if (off) link.set("pinned_off", off);
+    if (off) link.set("pinned_replacement", replacement);
   }
   return `${location.origin}${location.pathname}?${link}`;
 }

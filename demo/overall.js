@@ -48,7 +48,7 @@ function paintOverall() {
   const T = set.length, size = T * T, from = (chosen.layer * set.means[0].length + chosen.head) * size;
   const means = meansOf(set), top = largest(means, from, size);
   const tokens = Array.from({ length: T }, (_, i) => (i % 3 ? "" : String(i))); // two digits are wider than a cell
-  paintMap(spreads.map, { values: means, from, tokens, top, both: false });
+  paintMap(spreads.map, { values: means, from, tokens, keys: tokens, top, both: false });
   spreads.map.setAttribute("aria-label", `${t("mean_map")}, ${t("largest", { weight: top.toFixed(4) })}`);
   const profile = offsets(means, from, T), most = profile.indexOf(Math.max(...profile));
   const label = `${t("offset_profile")}, ${t("largest", { weight: profile[most].toFixed(4) })} (${most - T + 1})`;

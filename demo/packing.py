@@ -12,30 +12,29 @@ from attnkit.reference import LEVELS, METHODS, WORTH, Reference
 from demo import sentences
 from demo.sentences import Sentence
 from demo.shelf import open_checkpoint, open_reference
-from demo.views import Reading, changes
+from demo.views import Reading, changes, written
 from demo.words import Refusal
 
 SPREAD = (0.01, 0.25, 0.5, 0.75, 0.99)  # the quantiles that the page draws of a distribution
 
 
 def packed(reading: Reading | Sentence) -> dict[str, Any]:
-    """Every map for the grid: little-endian 16-bit integers in base64, (L, H, T, T), 65535 = weight 1.
+    """Every map for the grid: little-endian 16-bit integers in base64, (L, H, R, T), 65535 = weight 1.
 
-    That is exact to 1e-5 and a third of the size of the numbers written out.
+    R `tokens` look at T `keys`. That is exact to 1e-5 and a third of the size of the numbers written out.
     """
     layers, heads = reading.weights.shape[:2]
     return {
         "state": state(reading),
-        "checkpoint": reading.checkpoint,
+        **question(reading),
+        "kinds": reading.subject.kinds if isinstance(reading, Sentence) and reading.two_parts else [],
         "steps": list(reading.steps),
-        "sequence": reading.sequence,
         "layers": layers,
         "heads": heads,
-        "tokens": reading.tokens,
+        "tokens": readable(reading.pieces),
+        "keys": readable(reading.key_pieces),
         "weights": integers(reading.weights),
         "norms": None if reading.value_norms is None else reading.value_norms.astype(float).round(4).tolist(),
-        "off": [list(head) for head in reading.off],
-        "replacement": reading.replacement,
         "prediction": reading.prediction,
         "margin": reading.margin,
         "digits": reading.digits,
@@ -48,8 +47,19 @@ def wire(told: Any) -> str:
 
 
 def state(reading: Reading | Sentence) -> str:
-    """What a reading is of: numbers that follow it carry this, so that none is shown beside another's."""
-    return json.dumps([reading.checkpoint, reading.sequence, reading.off, reading.replacement])
+    """What a reading is of, as one text: numbers that follow it carry this, so that none is shown beside another's."""
+    return json.dumps(question(reading))
+
+
+def question(reading: Reading | Sentence) -> dict[str, str]:
+    """What a reading is of, as the page asks for it and as its links say."""
+    asked = {
+        "checkpoint": reading.checkpoint,
+        "sequence": reading.sequence,
+        "off": " ".join(written(reading.off)),
+        "replacement": reading.replacement,
+    }
+    return asked | (reading.two_parts if isinstance(reading, Sentence) else {})
 
 
 def cells(reading: Reading) -> dict[str, Any]:

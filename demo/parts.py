@@ -12,6 +12,7 @@ from attnkit.labels import number
 from attnkit.style import DIVERGING, SEQUENTIAL
 from demo import packing, sentences, views, words
 from demo.sentences import Sentence
+from demo.served import Subject
 from demo.usual import ORDINARY, statistics
 
 HERE = Path(__file__).parent
@@ -98,7 +99,7 @@ def token_cells(*, visible: bool) -> gr.HTML:
 
 
 def answer(language: str, reading: views.Reading | Sentence) -> str:
-    off = ", ".join(words.say(language, "layer_head", layer=layer, head=head) for layer, head in reading.off)
+    off = ", ".join(place(language, head) for head in reading.off)
     if isinstance(reading, Sentence):
         told = sentences.verdict(reading)
         return HTML.get_template("sentence.html").render(told, off=off, say=partial(words.say, language))
@@ -111,6 +112,14 @@ def answer(language: str, reading: views.Reading | Sentence) -> str:
         say=partial(words.say, language),
         named=partial(words.of_checkpoint, language),
     )
+
+
+def place(language: str, head: tuple[Any, ...]) -> str:
+    """A head in words: (layer, head), or (kind of attention, layer, head)."""
+    *kind, layer, number = head
+    if not kind:
+        return words.say(language, "layer_head", layer=layer, head=number)
+    return words.say(language, "head_of_kind", kind=words.say(language, f"kind_{kind[0]}"), layer=layer, head=number)
 
 
 def usual(language: str, reading: views.Reading | Sentence) -> dict[str, Any]:
@@ -153,16 +162,21 @@ def over_set(language: str, checkpoint: str) -> dict[str, Any]:
     return known | {kind: [told(name) for name in known[kind]] for kind in ("statistics", "columns")}
 
 
-def text_words(language: str, subject: sentences.Subject) -> dict[str, str]:
+def text_words(language: str, subject: Subject) -> dict[str, str]:
     """Every text of a page that reads texts by a transformers model."""
-    layers, heads = subject.layers, subject.heads
-    texts = words.page_words(language) | {
-        "title": words.say(language, "text_title", name=subject.name),
-        "intro": words.say(language, "text_intro", layers=layers, heads=heads),
-        "how": words.say(language, "text_how"),
-        "sequence": words.say(language, "text"),
-    }
-    if subject.kind == "embedding":
+    say = partial(words.say, language)
+    texts = words.page_words(language) | {"title": say("text_title", name=subject.name), "sequence": say("text")}
+    if subject.start is None:
+        texts["intro"] = say("text_intro", layers=len(subject.sites), heads=subject.heads)
+        texts["how"] = say("text_how")
+    else:
+        layers = {kind: subject.layers(kind) for kind in subject.kinds}
+        texts["intro"] = say("two_intro", **layers, heads=subject.heads)
+        parts = say("two_how") if subject.two_texts else say("two_how_classifier")
+        texts["how"] = f"{parts}\n\n{say('text_how')}"
+    if subject.two_texts:
+        texts["sequence"] = say("text_of_encoder")
+    if subject.task == "embedding":
         texts["without"] = words.say(language, "without_cosine")
     return texts
 
@@ -178,12 +192,12 @@ def ranks(language: str, effects: dict[str, Any], reading: views.Reading | Sente
         | {"turns": effects["turns"][layer][head]}
         for layer, row in enumerate(effects["heads"])
         for head, change in enumerate(row)
-        if (layer, head) not in reading.off
+        if (layer, head) not in reading.off_here
     ]
     found = sorted(found, key=lambda head: -head["size"])[:MOST_RANKED]
     for head in found:
         head["share"] = head["size"] / max(found[0]["size"], 1e-9)
-    cosine = isinstance(reading, Sentence) and reading.subject.kind == "embedding"
+    cosine = isinstance(reading, Sentence) and reading.subject.task == "embedding"
     hint = words.say(language, "cosine_matters_hint") if cosine else words.say(language, "which_matters_hint")
     say = partial(words.say, language)
     return HTML.get_template("ranks.html").render(ranks=found, state=effects["of"], hint=hint, say=say)

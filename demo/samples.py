@@ -12,6 +12,17 @@ TEXTS = (  # each gives some heads something to find: a pronoun, a repetition, a
     "The keys that the man left on the table are gone.",
 )
 
+TWO_TEXTS = (  # what an encoder reads, and what a decoder: a translation, a copy, a summary
+    ("translate English to German: The house is old.", "Das Haus ist alt."),
+    ("One two three four, one two three four.", "One two three four, one two three four."),
+    ("The keys that the man left on the table are gone.", "The keys are gone."),
+)
+
+
+def texts(two: bool) -> dict[str, str]:
+    """A text, and what goes with it for a decoder; "" where there is none."""
+    return dict(TWO_TEXTS) if two else dict.fromkeys(TEXTS, "")
+
 
 def random_sequence(checkpoint: str) -> str:
     info, _ = open_checkpoint(checkpoint)

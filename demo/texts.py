@@ -27,6 +27,14 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
         "一个有 {layers} × {heads} 个头的模型读入一段文本。"
         "输入一段，看看每个注意力头在看哪里；再关掉一些头，看看会改变什么。",
     ),
+    "two_intro": (
+        "A model of two parts reads a text, with {encoder} × {heads} heads in its encoder, {decoder} × {heads} in its "
+        "decoder and {cross} × {heads} that look from the one to the other. Type a text, see where each of its "
+        "attention heads looks, and switch heads off to learn what they change.",
+        "一个由两部分组成的模型读入文本：编码器有 {encoder} × {heads} 个头，解码器有 {decoder} × {heads} 个头，"
+        "另有 {cross} × {heads} 个头从解码器看编码器。"
+        "输入一段，看看每个注意力头在看哪里；再关掉一些头，看看会改变什么。",
+    ),
     "text_how": (
         "Each square is one head. A **row** is a query, the token that looks; a **column** is a key, a token that is "
         "looked at. The darker a cell, the more of its attention the query gives that key; each row adds up to 1. "
@@ -40,8 +48,32 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
         "图上方的数字是去掉这个头后的变化。层、头和位置都从 0 数起。"
         "**点击图**可放大并查看其统计量；图旁的**开关**可关掉这个头。",
     ),
+    "two_how": (
+        "This model has two parts, and three kinds of attention. The **encoder** reads the first text, every token all "
+        "of it. The **decoder** reads the second, as if to foretell it: the mark that it begins with and then each "
+        "token but the last; a token sees none that come later. In **cross** attention the decoder’s tokens, the rows, "
+        "look at the encoder’s, the columns. Heads of one kind stay off while another is shown.",
+        "这个模型有两部分和三种注意力。**编码器**读第一段文本，每个词元都能看到全文。"
+        "**解码器**读第二段文本，如同要逐个预测它：先是起始标记，然后是除最后一个之外的每个词元；词元看不到后面的词元。"
+        "在**交叉**注意力中，解码器的词元（行）看编码器的词元（列）。显示另一种注意力时，已关闭的头仍然关闭。",
+    ),
+    "two_how_classifier": (
+        "This model has two parts, and three kinds of attention. The **encoder** reads the text, every token all of "
+        "it. The **decoder** reads it once more, after the mark that it begins with and but for the last token; a "
+        "token sees none that come later. In **cross** attention the decoder’s tokens, the rows, look at the "
+        "encoder’s, the columns. Heads of one kind stay off while another is shown.",
+        "这个模型有两部分和三种注意力。**编码器**读这段文本，每个词元都能看到全文。"
+        "**解码器**把它再读一遍：先是起始标记，最后一个词元除外；词元看不到后面的词元。"
+        "在**交叉**注意力中，解码器的词元（行）看编码器的词元（列）。显示另一种注意力时，已关闭的头仍然关闭。",
+    ),
     # --- the question
     "text": ("Text", "文本"),
+    "text_of_encoder": ("Text for the encoder", "编码器读的文本"),
+    "second": ("Text for the decoder", "解码器读的文本"),
+    "second_placeholder": (
+        "at most {longest} tokens; if empty, the decoder reads the mark that it begins with",
+        "最多 {longest} 个词元；留空时，解码器只读起始标记",
+    ),
     "text_placeholder": ("at most {longest} tokens", "最多 {longest} 个词元"),
     "sequence": ("Sequence", "序列"),
     "checkpoint": ("Checkpoint", "检查点"),
@@ -73,8 +105,17 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
         "the cosine of this text’s embedding ({size} numbers, the mean over its tokens) with that of all heads on",
         "这段文本的嵌入（{size} 个数，各词元的平均）与所有头都打开时的嵌入之间的余弦",
     ),
+    "cosine_hint_two": (
+        "the cosine of what the decoder makes of its text ({size} numbers, the mean over its tokens) with that of all "
+        "heads on",
+        "解码器对其文本的表示（{size} 个数，各词元的平均）与所有头都打开时的表示之间的余弦",
+    ),
     "next_token": ("After this text the model expects", "模型认为这段文本之后是"),
     "tokens_of": ("{count} tokens; at most {longest}", "{count} 个词元，最多 {longest} 个"),
+    "tokens_of_two": (
+        "{encoder} tokens for the encoder, {decoder} for the decoder; at most {longest} each",
+        "编码器 {encoder} 个词元，解码器 {decoder} 个，各最多 {longest} 个",
+    ),
     "heads_off": ("Switched off: {heads}.", "已关闭：{heads}。"),
     "which_matters": ("Which head matters here?", "哪个头在这里重要？"),
     "which_matters_hint": (
@@ -105,6 +146,11 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
     "layer": ("layer {layer}", "第 {layer} 层"),
     "head": ("head {head}", "头 {head}"),
     "layer_head": ("layer {layer}, head {head}", "第 {layer} 层，头 {head}"),
+    "kind": ("Attention", "注意力"),
+    "kind_encoder": ("encoder", "编码器"),
+    "kind_decoder": ("decoder", "解码器"),
+    "kind_cross": ("cross", "交叉"),
+    "head_of_kind": ("{kind} attention, layer {layer}, head {head}", "{kind}注意力，第 {layer} 层，头 {head}"),
     "largest": ("largest weight {weight}", "最大权重 {weight}"),
     "query_key": (
         "query {query} ‘{query_token}’ → key {key} ‘{key_token}’",
@@ -285,6 +331,14 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
         "{length} tokens; this page takes at most {longest}, and cuts nothing off",
         "{length} 个词元；本页最多接受 {longest} 个，且不会截断",
     ),
+    "too_long_second": (
+        "{length} tokens for the decoder; this page takes at most {longest}, and cuts nothing off",
+        "给解码器的有 {length} 个词元；本页最多接受 {longest} 个，且不会截断",
+    ),
+    "no_second": (
+        "second: got a text, but this model reads one text alone",
+        "第二段文本：收到了文本，但这个模型只读一段",
+    ),
     "too_many_characters": (
         "{length} characters; this page takes at most {longest}",
         "{length} 个字符；本页最多接受 {longest} 个",
@@ -305,6 +359,11 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
     "unknown_head": (
         "head: got {head}, allowed is layer 0 to {last_layer}, head 0 to {last_head}",
         "头：收到的是 {head}，可用的是第 0 至 {last_layer} 层、头 0 至 {last_head}",
+    ),
+    "unknown_kind": ("attention: got {kind}, allowed is {known}", "注意力：收到的是 {kind}，可用的是 {known}"),
+    "unknown_head_of_kind": (
+        "head: got {head}, allowed is its attention ({known}), its layer and its number",
+        "头：收到的是 {head}，应为其注意力（{known}）、层和编号",
     ),
     "unknown_ending": ("file: got {ending}, allowed is {known}", "文件：收到的是 {ending}，可用的是 {known}"),
     "unknown_step": (

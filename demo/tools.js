@@ -31,14 +31,13 @@ function saveRow(label, endings, head) {
 
 function save(ending, head) {
   const other = comparedNow();
-  const { checkpoint, sequence, off, replacement } = other || view;
   trigger("save", {
     ending,
     head: head && [head.layer, head.head],
     shared: state.shared,
     quantity: quantityNow(),
     arcs: Boolean(head) && state.as === "arcs",
-    beside: other && { checkpoint, sequence, off, replacement },
+    beside: other && questionOf(other),
   });
 }
 
@@ -54,8 +53,8 @@ function tryRow(label, sequences) {
 function buildTools() {
   compareLine();
   const quantities = Object.keys(QUANTITIES).filter((name) => QUANTITIES[name].there(view));
-  const { layers, heads, checkpoint, off, replacement } = view;
-  const says = JSON.stringify([t("layer"), checkpoint, layers, heads, quantities, quantityNow(), state.shared, off, replacement, Boolean(view.means), prop("checkpoints"), compared && compared.name]);
+  const { layers, heads, checkpoint, off, replacement, kind } = view;
+  const says = JSON.stringify([t("layer"), checkpoint, kind, layers, heads, quantities, quantityNow(), state.shared, off, replacement, Boolean(view.means), prop("checkpoints"), compared && compared.name]);
   if ($(".tools").dataset.says === says) return;
   $(".tools").dataset.says = says;
   const focused = root.contains(document.activeElement) ? document.activeElement : null;
@@ -82,9 +81,11 @@ function buildTools() {
   legend.setAttribute("role", "img");
   legend.setAttribute("aria-label", t("legend"));
   legend.append(make("span", "low"), make("span", "bar"), make("span", "top"));
-  const allOn = action(t("all_on"), "all-on", () => ablate([]));
+  const allOn = action(t("all_on"), "all-on", () => ablate(""));
   allOn.hidden = !view.off.length;
-  $(".tools").replaceChildren(what, scale, legend, filling, allOn);
+  const kinds = view.kinds.map((kind) => [kind, t(`kind_${kind}`)]);
+  const which = kinds.length ? [choice(t("kind"), view.kind, kinds, (kind) => trigger("look", { kind }))] : [];
+  $(".tools").replaceChildren(...which, what, scale, legend, filling, allOn);
   const near = view.means ? [tryRow(t("nearest_wrong"), prop("over_set").nearest_wrong)] : [];
   const take = saveRow(t("save_all"), ["png", "svg", "pdf", "csv", "npz"], null), said = make("span", "link-said");
   said.setAttribute("role", "status");

@@ -4,6 +4,7 @@ Every view is a pure function of what is on the page and of the files in checkpo
 A ValueError is a sentence for the person who asked. No gradio here.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,13 +17,13 @@ from torch import Tensor
 from attnkit.ablation import Head, intervene
 from attnkit.checkpoint import Checkpoint
 from attnkit.data import encode, separator, show
-from attnkit.labels import readable
 from attnkit.model import TinyTransformer
 from attnkit.observe import AttentionCall, observe, private
 from attnkit.tasks import TASKS
 from demo.shelf import open_checkpoint, open_reference
 from demo.words import Refusal
 
+HEAD = re.compile(r"(?:([a-z]+)\.)?(\d+)\.(\d+)")
 REPLACEMENTS = ("zero", "mean")  # what stands in the place of the output of a head that is off
 
 
@@ -87,9 +88,11 @@ class Reading:
     def pieces(self) -> list[str]:
         return [self.info.task.vocab[i] for i in self.ids.tolist()]
 
+    key_pieces = pieces  # the tokens that are looked at are those that look
+
     @property
-    def tokens(self) -> list[str]:
-        return readable(self.pieces)
+    def off_here(self) -> set[Head]:
+        return set(self.off)
 
     @property
     def gates(self) -> Tensor:
@@ -240,8 +243,7 @@ def verdict(reading: Reading) -> Verdict:
     )
 
 
-def maps(reading: Any) -> Maps:
-    """Of a reading here or of `sentences`."""
+def maps(reading: Reading) -> Maps:
     return Maps(checkpoint=reading.checkpoint, tokens=reading.pieces, weights=reading.weights.tolist())
 
 
@@ -288,6 +290,21 @@ def ablation(reading: Reading) -> Ablation:
 
 
 def heads_of(text: str) -> Sequence[Any]:
-    """From "0.1 1.3", as the page and its links write heads, to [[0, 1], [1, 3]]; what is no head stays text."""
-    parts = [part.split(".") for part in str(text or "").split()]
-    return [[int(n) for n in part] if all(n.isdecimal() for n in part) else ".".join(part) for part in parts]
+    """From "0.1 cross.1.3", as the page and its links write heads, to [[0, 1], ["cross", 1, 3]].
+
+    What is no head stays text.
+    """
+    return [head_of(part) for part in str(text or "").split()]
+
+
+def head_of(part: str) -> Any:
+    found = HEAD.fullmatch(part)
+    if found is None:
+        return part
+    kind, layer, head = found.groups()
+    return [int(layer), int(head)] if kind is None else [kind, int(layer), int(head)]
+
+
+def written(heads: Iterable[Iterable[Any]]) -> list[str]:
+    """Each head as the page and its links write it: "0.1", or where attention is of several kinds "cross.0.1"."""
+    return [".".join(map(str, head)) for head in heads]

@@ -176,6 +176,13 @@ def in_canvas(canvas, query, key, T):
     return {"x": gutter + (key + 0.5) * step, "y": gutter + (query + 0.5) * step}
 
 
+def in_map(canvas, query, key, R, T):
+    """The place of a cell of R × T of them behind the labels, whose room the canvas says."""
+    box, room = canvas.bounding_box(), canvas.evaluate("canvas => canvas.room")
+    width, height = (box["width"] - room["left"]) / T, (box["height"] - room["top"]) / R
+    return {"x": room["left"] + (key + 0.5) * width, "y": room["top"] + (query + 0.5) * height}
+
+
 def model_says(checkpoints, name, ids):
     logits, attentions = load_checkpoint(checkpoints / name)(torch.tensor([ids]))
     return logits[0].softmax(0).tolist(), torch.stack(attentions)[:, 0].detach().numpy()

@@ -80,16 +80,29 @@ TWO_PARTS = ("bart", "t5")
 
 def build(name, **changes):
     """A random model in eval mode, its weights large enough that its heads are far from uniform."""
+    return random(deepcopy(CONFIGS[name]), **changes)
+
+
+def random(config, *, std=0.5, **changes):
     torch.manual_seed(3)
-    model = (
-        AutoModel.from_config(deepcopy(CONFIGS[name]), attn_implementation="eager", **changes)
-        .eval()
-        .requires_grad_(False)
-    )
+    model = AutoModel.from_config(config, attn_implementation="eager", **changes).eval().requires_grad_(False)
     for parameter in model.parameters():
         if parameter.ndim == 2:
-            torch.nn.init.normal_(parameter, std=0.5)
+            torch.nn.init.normal_(parameter, std=std)
     return model
+
+
+def save_two_parts(name, folder, tokenizer):
+    """A random model of two parts, as a folder: 2 layers in its encoder and 5 in its decoder, of 3 heads each.
+
+    In so many layers larger weights would make much of rounding.
+    """
+    config = deepcopy(CONFIGS[name])
+    setattr(config, {"bart": "decoder_layers", "t5": "num_decoder_layers"}[name], 5)
+    config.decoder_start_token_id = {"bart": 2, "t5": 0}[name]
+    for part in (random(config, std=0.3), tokenizer):
+        part.save_pretrained(folder)
+    return folder
 
 
 def inputs(name, side="right", lengths=(7, 3, 5)):

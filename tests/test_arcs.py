@@ -23,7 +23,7 @@ def test_the_first_token_is_at_the_top_and_each_stands_on_both_sides():
     ax = attention_arcs(ONE_EACH, ["x", "$y$", "z"], title="A title")
 
     assert ax.yaxis_inverted()
-    assert [text.get_text() for text in ax.texts] == ["x", "x", "$y$", "$y$", "z", "z"]
+    assert [text.get_text() for text in ax.texts] == 2 * ["x", "$y$", "z"]
     assert ax.get_title() == "A title"
 
 
@@ -54,3 +54,20 @@ def test_nothing_but_0_is_no_error():
 def test_what_does_not_fit_together_is_refused():
     with pytest.raises(ValueError, match="3 positions but 2 tokens"):
         attention_arcs(ONE_EACH, "ab")
+
+
+def test_other_keys_stand_as_high_as_the_tokens_that_look():
+    """Two queries and four keys: each query's height is that of two keys."""
+    ax = attention_arcs(np.array([[1, 0, 0, 0], [0, 0, 0, 1]]), "ab", "wxyz")
+
+    assert lines(ax)[0] == [([0, 0], [1, -0.25]), ([0, 1], [1, 1.25])]
+    assert [(text.get_text(), text.get_position()[1]) for text in ax.texts] == [
+        ("a", 0),
+        ("b", 1),
+        ("w", -0.25),
+        ("x", 0.25),
+        ("y", 0.75),
+        ("z", 1.25),
+    ]
+    with pytest.raises(ValueError, match="keys: weights have 4 but 3 labels for them"):
+        attention_arcs(np.ones((2, 4)), "ab", "wxy")

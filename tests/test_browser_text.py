@@ -11,7 +11,7 @@ pytest.importorskip("transformers", reason="transformers is not installed: pip i
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from tests.browsing import answer, canvas, field, grid, in_canvas, large, settled, switch, tip
+from tests.browsing import answer, canvas, field, grid, in_map, large, settled, switch, tip
 from tests.serving import CHROMIUM, build_site, serve
 
 pytestmark = [
@@ -40,23 +40,16 @@ def test_a_sentence_is_drawn_with_its_tokens_and_every_head(open_page, minilm):
     expect(grid(page)).to_have_attribute("data-tokens", "[CLS] nobody un ##sc ##rew ##ed the jar . [SEP]")
     canvas(page, 3, 7).click()
     settled(page)
-    large(page).hover(position=in_canvas_of_words(large(page), 4, 2, T=10))
+    large(page).hover(position=in_map(large(page), 4, 2, R=10, T=10))
     ids = torch.tensor([AutoTokenizer.from_pretrained(minilm)(SENTENCE)["input_ids"]])
     model = AutoModel.from_pretrained(minilm, attn_implementation="eager").eval().requires_grad_(False)
     weight = model(input_ids=ids, output_attentions=True).attentions[3][0, 7, 4, 2]
 
+    assert large(page).evaluate("canvas => canvas.room.left") > 30  # words have more than numbers would
     expect(page.get_by_role("switch")).to_have_count(72)
     expect(tip(page).locator(".weight")).to_have_text(f"{float(weight):.4f}")
     expect(tip(page)).to_contain_text("query 4 ‘##rew’ → key 2 ‘un’")
     expect(page.locator(".statistics")).to_contain_text("Weight on special tokens")
-
-
-def in_canvas_of_words(canvas, query, key, T):
-    """As `in_canvas`, where the labels are words, which take the room that the canvas says."""
-    box, gutter = canvas.bounding_box(), canvas.evaluate("canvas => canvas.gutter")
-    assert gutter > in_canvas(canvas, 0, 0, T)["x"] - (box["width"] - 16) / T / 2
-    step = (box["width"] - gutter) / T
-    return {"x": gutter + (key + 0.5) * step, "y": gutter + (query + 0.5) * step}
 
 
 def test_a_head_that_is_switched_off_moves_the_embedding_and_on_again_it_is_as_before(open_page):

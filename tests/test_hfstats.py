@@ -18,6 +18,7 @@ from analysis.columns import unexplained
 from analysis.page import Folder
 from analysis.report import STUDIES
 from attnkit import cli, hf, hfstats, pretrained
+from attnkit.pretrained import inputs_of
 from attnkit.reading import NO_LABEL
 from attnkit.tables import accuracy_and_loss, groups, long_frame, offsets_frame
 from attnkit.text import TextBatch, encode_texts
@@ -250,6 +251,19 @@ def test_a_model_of_two_parts_without_a_text_for_its_decoder_is_refused():
         ValueError, match="BartModel has an encoder and a decoder, and there is no text for the decoder"
     ):
         collect(build("bart"), [texts()])
+
+
+def test_a_classifier_of_two_parts_answers_at_the_mark_that_ends_a_text():
+    """It takes no text without one, and of how it is built it tells by a run over two tokens."""
+    model, end = answering("bart", "BartForSequenceClassification"), 2
+    real = torch.tensor([[True] * 4, [True, True, False, False]])
+    ids, read = torch.tensor([[5, 7, 11, end], [3, end, 0, 0]]), torch.tensor([[end, 5, 7, 11], [end, 3, 0, 0]])
+    batch = TextBatch(ids, real, special=ids == end, decoder=TextBatch(read, real, special=read == end))
+    logits = model(**inputs_of(model, batch)).logits
+
+    stats = collect(model, [batch]).of_kind["cross"].stats
+
+    assert {predicted for _, predicted in stats.cells} == set(logits.argmax(dim=1).tolist())
 
 
 def test_no_texts_are_refused():

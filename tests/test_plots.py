@@ -145,6 +145,22 @@ def test_weights_that_are_not_square_or_not_numbers_are_refused():
         attention_map(HEAD_0 * np.nan, "abc")
 
 
+def test_tokens_may_look_at_others_of_another_number():
+    """Each side has its own labels; the numbers stand where they stood."""
+    weights = np.arange(1, 3 * 7 * 2 + 1).reshape(1, 3, 2, 7) / 100
+    ax = attention_map(weights[0, 1], "ab", "tuvwxyz")
+    grid = attention_grid(weights, ["a", "b"], list("tuvwxyz")).axes
+
+    for drawn in (ax, grid[1]):
+        np.testing.assert_array_equal(drawn.images[0].get_array(), weights[0, 1])
+    assert (labels(ax.yaxis), labels(ax.xaxis)) == (["a", "b"], list("tuvwxyz"))
+    assert (labels(grid[0].yaxis), labels(grid[0].xaxis)) == (["a", "b"], list("tuvwxyz"))
+    with pytest.raises(ValueError, match="weights: 2 positions but 3 tokens"):
+        attention_map(weights[0, 1], "abc", "tuvwxyz")
+    with pytest.raises(ValueError, match="keys: maps have 7 but 2 labels for them"):
+        attention_grid(weights, "ab", "ab")
+
+
 def test_the_models_own_list_of_attentions_can_be_drawn(article_model):
     _, attentions = article_model(torch.zeros(1, 16, dtype=torch.int64))
 

@@ -13,12 +13,10 @@ from transformers import (
     BertForSequenceClassification,
     GPT2Config,
     GPT2LMHeadModel,
-    T5Config,
-    T5Model,
 )
 
 from attnkit import hfreading
-from demo import figures, packing, parts, sentences
+from demo import figures, packing, parts, sentences, served
 from demo.words import Refusal
 
 TEXT = "The cat did not chase the mouse because it was tired."
@@ -26,8 +24,8 @@ TEXT = "The cat did not chase the mouse because it was tired."
 
 @pytest.fixture(scope="module")
 def serving():
-    yield sentences.serve
-    sentences.served = None
+    yield served.serve
+    served.subject = None
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +69,7 @@ def test_the_maps_are_the_models_own(subject, eager):
     reading = sentences.read(subject, TEXT)
     maps = eager(input_ids=reading.batch.tokens, output_attentions=True).attentions
 
-    assert reading.tokens[:4] == ["[CLS]", "the", "cat", "did"]
+    assert reading.pieces[:4] == ["[CLS]", "the", "cat", "did"]
     assert np.allclose(reading.weights, torch.stack(maps)[:, 0], atol=1e-5)
     assert reading.margin == pytest.approx(1)
 
@@ -109,7 +107,7 @@ def test_a_classifier_answers_with_its_classes_and_a_language_model_with_the_nex
         best = int(logits.argmax())
         expected = f"LABEL_{best}" if kind == "classification" else subject.tokenizer.convert_ids_to_tokens([best])[0]
 
-        assert subject.kind == kind
+        assert subject.task == kind
         assert reading.prediction == expected
         assert next(iter(told["likely"].values())) == pytest.approx(float(logits.softmax(0).max()), abs=1e-5)
         assert turns[1][2] == (after.answer != best)
@@ -119,7 +117,7 @@ def test_a_classifier_answers_with_its_classes_and_a_language_model_with_the_nex
 
 def test_statistics_are_the_library_s(subject):
     reading = sentences.read(subject, TEXT)
-    read = hfreading.read_batch(subject.model, reading.batch, {"self": subject.measures})["self"].readings
+    read = hfreading.read_batch(subject.model, reading.batch, subject.measures)["self"].readings
     found = sentences.statistics(reading)
 
     for k, one in enumerate(found["statistics"]):
@@ -151,15 +149,7 @@ def test_a_head_that_is_not_there_is_refused(subject):
 
 def test_a_model_that_is_nowhere_is_one_line(tmp_path):
     with pytest.raises(ValueError, match=r"^hf: got '.*nothing'[^\n]*$"):
-        sentences.serve(str(tmp_path / "nothing"))
-
-
-def test_a_model_of_two_parts_is_refused(tmp_path, minilm):
-    sizes = {"vocab_size": 97, "d_model": 15, "d_kv": 5, "num_heads": 3, "num_layers": 1, "d_ff": 7}
-    T5Model(T5Config(**sizes)).save_pretrained(tmp_path)
-    AutoTokenizer.from_pretrained(minilm).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"T5Model of encoder and decoder; allowed are models of one$"):
-        sentences.serve(str(tmp_path))
+        served.serve(str(tmp_path / "nothing"))
 
 
 def test_what_the_page_is_told_has_nothing_of_checkpoints(subject):

@@ -67,7 +67,7 @@ def test_packed_weights_unpack_to_the_models_in_the_order_layer_head_query_key()
     weights = np.frombuffer(base64.b64decode(packed["weights"]), "<u2").reshape(2, 3, 5, 5) / 65535
 
     assert np.abs(weights - reading.weights).max() < 1e-5
-    assert (packed["layers"], packed["heads"], packed["off"]) == (2, 3, [[1, 2]])
+    assert (packed["layers"], packed["heads"], packed["off"]) == (2, 3, "1.2")
     assert packed["tokens"] == ["a", "<", "&", "a", "<"]
 
 
@@ -187,9 +187,10 @@ def test_a_replacement_that_is_not_known_is_refused():
 
 
 def test_heads_are_written_as_layer_dot_head():
-    assert views.heads_of("0.1 12.3") == [[0, 1], [12, 3]]
+    assert views.heads_of("0.1 12.3 cross.2.0") == [[0, 1], [12, 3], ["cross", 2, 0]]
+    assert views.written(views.heads_of("0.1 cross.2.0")) == ["0.1", "cross.2.0"]
     assert views.heads_of("") == views.heads_of(None) == []
-    assert views.heads_of("<b> 1 0.x") == ["<b>", [1], "0.x"]
+    assert views.heads_of("<b> 1 0.x") == ["<b>", "1", "0.x"]
 
 
 def test_one_visitors_hooks_never_meet_anothers_reading():
