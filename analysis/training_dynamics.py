@@ -1,6 +1,7 @@
 """When did each head learn what it does?
 
     python -m analysis.training_dynamics [--checkpoint A --checkpoint B ...] [--split exhaustive | --data FILE]
+    python -m analysis.training_dynamics --hf FOLDER --text FILE
 
 goes through the snapshots that `python -m attnkit.train --snapshots N` keeps, and at each measures every head's
 statistics, what is lost without it (zero ablation), the loss and the accuracy.
@@ -11,17 +12,19 @@ it is the change per doubling of the steps; the steps where a head changes most 
 
 Heads of further checkpoints are matched with those of the first by their last snapshots, before they are averaged: a
 head's number means nothing from one training to another.
+
+Of a transformers model, FOLDER is the one in which transformers' Trainer keeps its checkpoint-<step> folders; what is
+lost without each head is not measured then.
 """
 
 import argparse
 import sys
 import time
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from analysis.head_similarity import args_of, check_alike
@@ -29,19 +32,29 @@ from analysis.importance_tables import statistics_rows
 from analysis.report import write_report
 from analysis.study import write_study
 from analysis.subject import Subject, open_subject, parser, shown
+from analysis.texts import TextSubject, add_text_arguments, is_of_texts, open_text_subject
 from analysis.training_report import figures
+from analysis.training_tables import (
+    answers_of,
+    average_changes,
+    average_frame,
+    change_frame,
+    curve_frame,
+    maps_frame,
+    named,
+)
 from attnkit import cli
 from attnkit.ablation import Head
 from attnkit.files import sha256
 from attnkit.headstats import HeadStats, collect
-from attnkit.importance import Importance, heads_of, measure_importance
+from attnkit.importance import heads_of, measure_importance
 from attnkit.measures import applicable
 from attnkit.moments import Moments
 from attnkit.similarity import change, compare, match
 from attnkit.snapshots import load_snapshot, snapshots, steps_in_words
-from attnkit.tables import Z95, long_frame
+from attnkit.tables import long_frame
 
-LONGEST_MAP = 64  # tokens; the table of maps grows with their square
+OF_SEVERAL = ("training_average", "training_changes_average")  # tables
 TABLES = ("curve", "changes", "maps")  # beside training_dynamics; and training_average of several checkpoints
 
 
@@ -57,6 +70,13 @@ class Training:
 
 def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
+    if is_of_texts(args):
+        study_texts(args)
+    else:
+        study(args)
+
+
+def study(args: argparse.Namespace) -> None:
     subjects = [open_subject(args_of(args, path)) for path in args.checkpoint]
     subject = subjects[0]
     trainings = check(subjects)
@@ -78,8 +98,7 @@ def main(argv: list[str] | None = None) -> None:
     steps_of_epoch = -(-subject.info.data.n_train // subject.info.training.get("batch_size", 1))
     record = subject.record() | {"sequences": n, "seconds": seconds, "trainings": others}
     record |= {"steps_of_epoch": steps_of_epoch if subject.info.training else None}
-    of_several, long = ("training_average", "training_changes_average"), ("training_maps",)
-    write_study(subject.out, "training_dynamics", tables, record, figures, parquet=long, stale=of_several)
+    write_study(subject.out, "training_dynamics", tables, record, figures, parquet=["training_maps"], stale=OF_SEVERAL)
     report = write_report(subject.out)
 
     print(f"{n:,} sequences at {sum(len(t.steps) for t in trainings)} snapshots in {seconds:.1f} s")
@@ -88,7 +107,10 @@ def main(argv: list[str] | None = None) -> None:
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
     p = parser("analysis.training_dynamics", "When did each head learn what it does?", several=True)
+    add_text_arguments(p)
     args = p.parse_args(argv)
+    if is_of_texts(args):
+        return args
     args.checkpoint = getattr(args, "checkpoint", [cli.CHECKPOINT])
     if len({path.resolve() for path in args.checkpoint}) < len(args.checkpoint):
         p.error("argument --checkpoint: got the same one twice, allowed are different trainings")
@@ -133,7 +155,9 @@ def follow(training: Training, subject: Subject, bar: Any) -> dict[str, pd.DataF
         long = long_frame(stats, applicable(vocab), classes, population=population)
         rows = [long[long["group"] == "all"], statistics_rows(importance, population=population)]
         frames["dynamics"].append(pd.concat(rows, ignore_index=True).assign(step=step))
-        frames["curve"].append(curve_frame(importance, step, population=population))
+        answers = {name: importance.whole.at(k) for k, name in enumerate(("accuracy", "loss"))}
+        n = int(importance.whole.count[0])
+        frames["curve"].append(curve_frame(answers, step, n=n, population=population))
         frames["maps"].append(maps_frame(stats).assign(step=step))
         if before is not None:
             changed = change(before, model, batches(subject))
@@ -141,83 +165,88 @@ def follow(training: Training, subject: Subject, bar: Any) -> dict[str, pd.DataF
         before = model
         bar.update()
     tables = {name: pd.concat(parts, ignore_index=True) for name, parts in frames.items() if parts}
-    return {name: named(table, training) for name, table in tables.items()}
+    return {name: named(table, training.name, training.matched) for name, table in tables.items()}
 
 
 def batches(subject: Subject) -> Any:
     return subject.dataset.batches(subject.batch_size)
 
 
-def named(table: pd.DataFrame, training: Training) -> pd.DataFrame:
-    """With the columns that say of what it is in front: `matched` is the number of the head of the first checkpoint, in
-    the same layer, that does the same."""
-    table = table.assign(checkpoint=training.name)
-    first = ["checkpoint", "step"]
-    if "head" in table:
-        pairs = zip(table["layer"], table["head"], strict=True)
-        table = table.assign(matched=[training.matched[pair][1] for pair in pairs])
-        first += ["layer", "head", "matched"]
-    first = [column for column in first if column in table]
-    return table[[*first, *(c for c in table if c not in {*first, "group", "log2_enrichment"})]]
+# ---------------------------------------------------------------- a transformers model
 
 
-def curve_frame(importance: Importance, step: int, *, population: bool) -> pd.DataFrame:
-    """`training_curve`: one row a checkpoint and step: `accuracy` (0 to 1) and `loss` (nats) over the `n` sequences."""
-    m = importance.whole
-    (right, loss), (half_right, half_loss) = m.mean.tolist(), (Z95 * m.sem).tolist()
-    row: dict[str, Any] = {"step": step, "n": int(m.count[0]), "accuracy": right, "loss": loss}
-    if not population:
-        for name, value, half in (("accuracy", right, half_right), ("loss", loss, half_loss)):
-            row |= {f"{name}_ci_low": value - half, f"{name}_ci_high": value + half}
-    return pd.DataFrame([row])
+def study_texts(args: argparse.Namespace) -> None:
+    """Of a transformers model, over texts; of one of two parts each kind of attention in a folder of its own."""
+    from attnkit.pretrained import trained
+
+    folder = Path(args.hf)
+    checkpoints = trained(folder)
+    out = args.out if "out" in args else cli.PROJECT / "reports" / folder.resolve().name
+    last = checkpoints[-1][1]
+    subject = open_text_subject(argparse.Namespace(**{**vars(args), "hf": str(last), "out": out}))
+
+    started = time.perf_counter()
+    found = follow_texts(checkpoints, subject, shown(folder))
+    seconds = time.perf_counter() - started
+
+    for kind, tables in found.items():
+        of = {"checkpoint": shown(folder), "checkpoint_sha256": subject.identity()["checkpoint_sha256"]}
+        record = subject.record() | {
+            "attention": kind,
+            "sequences": subject.texts.seen.sequences,
+            "seconds": seconds,
+            "trainings": [of],
+            "warnings": subject.notes(),
+        }
+        to = subject.out if len(found) == 1 else subject.out / kind
+        write_study(to, "training_dynamics", tables, record, figures, stale=OF_SEVERAL)
+        print(f"report: {write_report(to)}")
+    print(f"{subject.texts.seen.count:,} texts at {len(checkpoints)} checkpoints in {seconds:.1f} s")
+    for note in subject.notes():
+        print(f"warning: {note}")
 
 
-def change_frame(m: Moments, heads: list[Head], start: int, end: int, *, population: bool) -> pd.DataFrame:
-    """`training_changes`: how much each head changes from `step_from` to `step_to`, over the `n` sequences.
+def follow_texts(
+    checkpoints: list[tuple[int, Path]], subject: TextSubject, name: str
+) -> dict[str, dict[str, pd.DataFrame]]:
+    """The tables of one training by kind of attention, on the texts of the subject."""
+    from attnkit import hfsimilarity, hfstats, pretrained
 
-    `js_divergence` in bits, 0 to 1, with its 95 % interval unless these are all sequences there are; `js_distance`,
-    its root; `per_doubling`, that for each doubling of 1 + step.
-    """
-    table = pd.DataFrame(heads, columns=["layer", "head"]).assign(step_from=start, step_to=end)
-    mean, half = m.nan_mean.numpy(), Z95 * m.sem.numpy()
-    table["n"], table["js_divergence"] = m.count.long().numpy(), mean
-    if not population:
-        table["js_divergence_ci_low"], table["js_divergence_ci_high"] = mean - half, mean + half
-    distance = np.sqrt(mean)
-    return table.assign(js_distance=distance, per_doubling=distance / np.log2((1 + end) / (1 + start)))
-
-
-def maps_frame(stats: HeadStats) -> pd.DataFrame:
-    """`training_maps`: the mean weight of each query on each key, and what uniform attention gives.
-
-    Of several lengths, up to 64, it is the one that most sequences have, or of two as frequent the longer.
-    """
-    counts = {T: (sums.count, T) for T, sums in stats.maps.items() if T <= LONGEST_MAP}
-    if not counts:
-        return pd.DataFrame(columns=["layer", "head", "query", "key", "weight", "uniform"])
-    sums = stats.maps[max(counts, key=counts.__getitem__)]
-    weights, uniform = sums.mean.numpy(), sums.uniform.expand_as(sums.mean).numpy()
-    layer, head, query, key = (axis.ravel().astype(np.int32) for axis in np.indices(weights.shape))
-    places = {"layer": layer, "head": head, "query": query, "key": key}
-    return pd.DataFrame({**places, "weight": weights.ravel(), "uniform": uniform.ravel()})
-
-
-def average_frame(dynamics: pd.DataFrame) -> pd.DataFrame:
-    """`training_average`: mean, smallest (`low`) and largest (`high`) over the checkpoints, of heads that are matched.
-
-    `head` is the number in the first checkpoint. One row a step, head and statistic; `checkpoints` says of how many.
-    """
-    keys = ["step", "layer", "matched", "statistic"]
-    grouped = dynamics.groupby(keys, sort=False)
-    table = grouped["mean"].agg(checkpoints="count", mean="mean", low="min", high="max")
-    return table.assign(uniform=grouped["uniform"].mean()).reset_index().rename(columns={"matched": "head"})
+    vocab, texts, size = pretrained.vocabulary(subject.tokenizer), subject.texts, subject.batch_size
+    frames: dict[str, dict[str, list[pd.DataFrame]]] = {}
+    heads: dict[str, list[Head]] = {}
+    before, start = None, 0
+    for step, path in checkpoints:
+        model = pretrained.load(str(path))[0].to(subject.model.device)  # type: ignore[arg-type]  # as in analysis.texts
+        found = hfstats.collect(model, subject.batches(), vocab, longest=texts.seen.length, size=size)
+        own = {kind: heads_in(of_kind.stats) for kind, of_kind in found.of_kind.items()}
+        heads = heads or own
+        if own != heads:
+            raise ValueError(f"hf: {path} has other layers and heads than {checkpoints[0][1].name}")
+        changed: dict[str, Moments] = (
+            {} if before is None else hfsimilarity.change(before, model, subject.batches(), size=size)
+        )
+        for kind, of_kind in found.of_kind.items():
+            into = frames.setdefault(kind, {name: [] for name in ("dynamics", "curve", "changes")})
+            long = long_frame(of_kind.stats, found.measures[kind], texts.labels, population=False)
+            into["dynamics"].append(long[long["group"] == "all"].assign(step=step))
+            answers, n = answers_of(of_kind.stats), of_kind.stats.count
+            into["curve"].append(curve_frame(answers, step, n=n, population=False))
+            if before is not None:
+                into["changes"].append(change_frame(changed[kind], heads[kind], start, step, population=False))
+        before, start = model, step
+    return {
+        kind: {
+            f"training_{table}": named(pd.concat(parts, ignore_index=True), name, {head: head for head in heads[kind]})
+            for table, parts in of_kind.items()
+        }
+        for kind, of_kind in frames.items()
+    }
 
 
-def average_changes(changes: pd.DataFrame) -> pd.DataFrame:
-    """`training_changes_average`: the mean over the checkpoints of how much heads that are matched change."""
-    keys = ["layer", "matched", "step_from", "step_to"]
-    mean = changes.groupby(keys, sort=False)[["js_distance", "per_doubling"]].mean()
-    return mean.reset_index().rename(columns={"matched": "head"})
+def heads_in(stats: HeadStats) -> list[Head]:
+    L, H, _ = next(iter(stats.cells.values())).values.count.shape
+    return list(product(range(L), range(H)))
 
 
 if __name__ == "__main__":

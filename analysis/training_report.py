@@ -27,9 +27,9 @@ from attnkit.labels import number
 FIGURES = {
     "training_curve": (
         "The loss, and when each head changes",
-        "Above: loss and accuracy of the whole model. Below, on the same axis: how much each head changes from one "
-        "snapshot to the next, the darker the more; its largest change is framed. Early changes that leave the loss "
-        "alone are rearrangement; look for those that go with its fall.",
+        "Above, as far as they are known: loss and accuracy of the whole model. Below, on the same axis: how much each "
+        "head changes from one snapshot to the next, the darker the more; its largest change is framed. Early changes "
+        "that leave the loss alone are rearrangement; look for those that go with its fall.",
     ),
     "training_importance": (
         "What is lost without each head",
@@ -102,7 +102,8 @@ def figures(folder: Folder) -> Iterator[tuple[str, Drawn]]:
     yield "training_curve", training_plots.curve(found.curve, found.changes)
     described = [name for name in found.values["statistic"].unique() if name not in WORTH]
     yield "training_statistics", training_plots.statistics(found.values, described)
-    yield "training_importance", training_plots.statistics(found.values, WORTH[:2], columns=2)
+    if WORTH[0] in set(found.values["statistic"]):  # of texts it is not measured
+        yield "training_importance", training_plots.statistics(found.values, WORTH[:2], columns=2)
     if maps is not None and len(maps):  # of the first training
         first = found.curve["checkpoint"].iloc[0]
         of_first, curve = (table[table["checkpoint"] == first] for table in (maps, found.curve))
@@ -119,7 +120,9 @@ def when_they_learnt(folder: Folder) -> Section | None:
     several = len(record["trainings"]) > 1
     drops, losses = along(values, "accuracy_drop"), along(values, "loss_increase")
     top = largest(changes)
-    told = [the_answer(curve, record), *where(top), needed(drops)]
+    told = [*the_answer(curve, record), *where(top)]
+    if drops:
+        told.append(needed(drops))
     if several:
         told.append(agreement(dynamics, record))
     return Section(
@@ -168,20 +171,27 @@ def along(values: pd.DataFrame, statistic: str) -> dict[Head, dict[int, float]]:
     return found
 
 
-def the_answer(curve: pd.DataFrame, record: dict[str, Any]) -> Finding:
+def the_answer(curve: pd.DataFrame, record: dict[str, Any]) -> list[Finding]:
+    """What the model says right, and how its loss falls, where that is known."""
+    if "loss" not in curve:
+        return []
     own = curve[curve["checkpoint"] == curve["checkpoint"].iloc[0]].reset_index(drop=True)
-    first, best = own.iloc[0], own.iloc[int(own["accuracy"].to_numpy().argmax())]
     fall = (own["loss"].iloc[:-1].to_numpy() / own["loss"].iloc[1:].to_numpy()).argmax()
     start, end = own["step"].iloc[[fall, fall + 1]]
+    falls = (
+        f"The loss falls by the largest factor from step {start} to {end}: {number(own['loss'][fall])} to "
+        f"{number(own['loss'][fall + 1])} nats"
+    )
+    if "accuracy" not in own:
+        return [Finding("The model", f"{falls} a token.")]
+    first, best = own.iloc[0], own.iloc[int(own["accuracy"].to_numpy().argmax())]
     epochs = record.get("steps_of_epoch")
     passes = f", after {number(best['step'] / epochs)} passes over the training set" if epochs else ""
-    return Finding(
-        "The model",
+    text = (
         f"At step {first['step']:.0f} it answers {right(first['accuracy'], int(first['n']))}; at step "
-        f"{best['step']:.0f}{passes}, {right(best['accuracy'], int(best['n']))}, which no earlier snapshot does. The "
-        f"loss falls by the largest factor from step {start} to {end}: {number(own['loss'][fall])} to "
-        f"{number(own['loss'][fall + 1])} nats.",
+        f"{best['step']:.0f}{passes}, {right(best['accuracy'], int(best['n']))}, which no earlier snapshot does."
     )
+    return [Finding("The model", f"{text} {falls}.")]
 
 
 def where(top: dict[Head, Change]) -> list[Finding]:
@@ -251,27 +261,30 @@ def with_animation(folder: Folder) -> list[Picture]:
 def head_table(
     top: dict[Head, Change], drops: dict[Head, dict[int, float]], losses: dict[Head, dict[int, float]]
 ) -> Table:
+    """Of texts there are no `drops` and `losses`."""
     rows = []
     for (layer, head), change in sorted(top.items()):
-        of_head = drops[layer, head]
-        most = max(of_head, key=lambda step: of_head[step])
-        rows.append(
-            [
-                Cell(str(layer), layer),
-                Cell(str(head), head),
-                Cell(f"{change.start} to {change.end}", change.end),
-                value_cell(change.size, 0.0),
-                share_cell([*of_head.values()][-1]),
-                share_cell(of_head[most]),
-                Cell(str(most), most),
-                value_cell([*losses[layer, head].values()][-1], 0.0),
-            ]
-        )
+        row = [
+            Cell(str(layer), layer),
+            Cell(str(head), head),
+            Cell(f"{change.start} to {change.end}", change.end),
+            value_cell(change.size, 0.0),
+        ]
+        if drops:
+            of_head = drops[layer, head]
+            most = max(of_head, key=lambda step: of_head[step])
+            row += [share_cell([*of_head.values()][-1]), share_cell(of_head[most]), Cell(str(most), most)]
+            row.append(value_cell([*losses[layer, head].values()][-1], 0.0))
+        rows.append(row)
     columns = [
         ("Layer", ""),
         ("Head", ""),
         ("Changes most at steps", "the neighbouring snapshots with the largest change per doubling of the step"),
         ("Change there (JS distance per doubling)", ""),
+    ]
+    if not drops:
+        return Table("When each head changes most", columns, rows, 2, sortable=True)
+    columns += [
         ("Accuracy lost without it at the end", ""),
         ("Most accuracy lost on the way", ""),
         ("at step", ""),

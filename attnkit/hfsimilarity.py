@@ -4,26 +4,26 @@ The divergence of two heads is a sum over rows: all layers' queries and keys are
 every head are made at a time, compared and let go.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from attnkit.hf import Site, attending, fused
 from attnkit.hfreading import same_mask, scene_of
 from attnkit.hfstats import alike
-from attnkit.moments import merge
+from attnkit.moments import Moments, merge
 from attnkit.pretrained import inputs_of
 from attnkit.reading import checked
 from attnkit.replay import Layers
 from attnkit.rows import Block
-from attnkit.similarity import Similarity, divergences, per_sequence, rows_of, similarity_of, what_is_written
+from attnkit.similarity import Similarity, divergences, itself, per_sequence, rows_of, similarity_of, what_is_written
 from attnkit.spans import Scene
 from attnkit.text import TextBatch
 from attnkit.workers import side_by_side
@@ -59,19 +59,54 @@ def compare(layers: Layers, batches: Iterable[TextBatch], *, size: int = 32) -> 
 
 @torch.no_grad()
 def compare_texts(model: PreTrainedModel, texts: TextBatch) -> dict[str, Similarity]:
-    texts = texts.each(lambda t: t.to(model.device))
-    found = {}
+    texts, found = texts.each(lambda t: t.to(model.device)), {}
     for kind, seen in seen_in(model, texts).items():
         width = sum(output.shape[1] * output.shape[-1] for _, output in seen)
         if width > WIDEST:
             most = f"of at most {WIDEST:,} they are compared"
             raise ValueError(f"model: its heads write {width:,} numbers together; {most}")
         sites = [site for site, _ in seen]
-        parts = ((divergences([weights_of(sites, block)], block), rows_of(block)) for block in blocks_of(texts, sites))
-        sums, rows = reduce(lambda a, b: (a[0] + b[0], a[1] + b[1]), parts)
+        divergence = over_rows(texts, sites, partial(of_every_two, sites))
         written = [what_is_written(output, site.w_o, site.layer) for site, output in seen]
-        found[kind] = similarity_of(per_sequence(sums, rows), written, texts.looking(kind).mask)
+        found[kind] = similarity_of(divergence, written, texts.looking(kind).mask)
     return found
+
+
+def change(
+    before: PreTrainedModel, after: PreTrainedModel, batches: Iterable[TextBatch], *, size: int = 32
+) -> dict[str, Moments]:
+    """`similarity.change` of every head of a model, as in two checkpoints of one training: (L·H,), by kind.
+
+    How the texts are cut into batches changes nothing. Raises ValueError for no texts.
+    """
+    pieces = (some for batch in batches for _, some in alike(batch, size, TOKENS, WASTE))
+    parts = side_by_side(nn.ModuleList([before, after]), change_on, pieces)
+    first = next(parts, None)
+    if first is None:
+        raise ValueError("batches: there are no texts to compare heads on")
+    return reduce(merge, parts, first)
+
+
+@torch.no_grad()
+def change_on(models: Any, texts: TextBatch) -> dict[str, Moments]:
+    before, after = models
+    texts = texts.each(lambda t: t.to(before.device))
+    old, new = ({kind: [site for site, _ in of] for kind, of in seen_in(m, texts).items()} for m in (before, after))
+    return {kind: over_rows(texts, [*old[kind], *new[kind]], partial(of_each, old[kind], new[kind])) for kind in old}
+
+
+def over_rows(texts: TextBatch, sites: Sequence[Site], compared: Callable[[Block], Tensor]) -> Moments:
+    """The moments over texts of what is `compared` in blocks of the rows of one kind of attention."""
+    parts = ((compared(block), rows_of(block)) for block in blocks_of(texts, sites))
+    return per_sequence(*reduce(lambda a, b: (a[0] + b[0], a[1] + b[1]), parts))
+
+
+def of_every_two(sites: Sequence[Site], block: Block) -> Float[Tensor, "A A B"]:
+    return divergences([weights_of(sites, block)], block)
+
+
+def of_each(old: Sequence[Site], new: Sequence[Site], block: Block) -> Float[Tensor, "A B"]:
+    return itself(weights_of(old, block), weights_of(new, block), block)
 
 
 def seen_in(model: PreTrainedModel, texts: TextBatch) -> dict[str, list[Seen]]:

@@ -1,5 +1,6 @@
 """A transformers model and its tokenizer, from a folder or a name on the hub."""
 
+import re
 from copy import deepcopy
 from inspect import signature
 from pathlib import Path
@@ -24,10 +25,12 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
 )
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from attnkit.text import TextBatch
 
 PATIENCE = 2.0  # seconds that the hub has to answer, once: its own library tries for twenty
+STEP = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")  # the folder of a checkpoint after so many steps
 UNLIMITED = 1 << 20  # tokens: what a tokenizer's limit beyond means is that there is none
 
 
@@ -58,6 +61,19 @@ def untrained(model: PreTrainedModel) -> PreTrainedModel:
         torch.manual_seed(0)
         fresh = type(model)(deepcopy(model.config))
     return fresh.to(model.device, model.dtype).eval()  # type: ignore[arg-type]  # as in analysis.texts
+
+
+def trained(folder: Path) -> list[tuple[int, Path]]:
+    """How many steps had been taken, and the folder, of each checkpoint that transformers' Trainer kept in `folder`,
+    the earliest first. Raises ValueError where there are not two of them."""
+    if not folder.is_dir():
+        raise ValueError(f"hf: got {str(folder)!r}: there is no such folder; allowed is one of transformers' Trainer")
+    names = {path: STEP.fullmatch(path.name) for path in folder.iterdir() if path.is_dir()}
+    found = sorted((int(name[1]), path) for path, name in names.items() if name)
+    if len(found) < 2:
+        many = f"has {len(found) or 'none'} of the folders checkpoint-<step> that transformers' Trainer keeps"
+        raise ValueError(f"hf: got {str(folder)!r}: {many}; a change takes two")
+    return found
 
 
 def folder_of(name: str) -> Path | None:

@@ -36,25 +36,29 @@ class Animation(NamedTuple):
 
 
 def curve(frame: pd.DataFrame, changes: pd.DataFrame) -> Figure:
-    """Draw loss and accuracy along training, and under them when each head changes.
+    """Draw loss and accuracy along training, as far as they are known, and under them when each head changes.
 
     `frame` is `training_curve`, a line for each checkpoint; `changes` is `training_changes` of one, a row of cells
     for each head, the darker the more it changes with each doubling of the steps; its largest is framed.
     """
     heads = heads_of(changes)
     tall = min(0.3 * len(heads) + 0.3, 12)
-    figure = new_figure(9.2, 4.0 + tall, "constrained")
-    panels = figure.subplots(3, 1, sharex=True, height_ratios=[1.5, 1.5, tall])
+    known = [value for value in ("loss", "accuracy") if value in frame]
+    figure = new_figure(9.2, 1.0 + 1.5 * len(known) + tall, "constrained")
+    *panels, ax = figure.subplots(
+        len(known) + 1, 1, sharex=True, height_ratios=[*[1.5] * len(known), tall], squeeze=False
+    )[:, 0]
     steps = steps_in(frame)
-    for ax, value in zip(panels, ("loss", "accuracy"), strict=False):
+    for of_value, value in zip(panels, known, strict=True):
         for _, rows in frame.groupby("checkpoint", sort=False):
-            ax.plot(rows["step"], rows[value], color=GROUP_COLOURS[0], marker="o", markersize=4, linewidth=1.4)
-        dress(ax, y="loss (nats)" if value == "loss" else "accuracy")
-        ax.spines[["right", "top"]].set_visible(False)
-        ax.grid(axis="y", color=FAINT, linewidth=0.3, alpha=0.5)
-    panels[0].set_yscale("log")
-    panels[1].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-    ax = panels[2]
+            of_value.plot(rows["step"], rows[value], color=GROUP_COLOURS[0], marker="o", markersize=4, linewidth=1.4)
+        dress(of_value, y="loss (nats)" if value == "loss" else "accuracy")
+        of_value.spines[["right", "top"]].set_visible(False)
+        of_value.grid(axis="y", color=FAINT, linewidth=0.3, alpha=0.5)
+        if value == "loss":
+            of_value.set_yscale("log")
+        else:
+            of_value.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     table = changes.pivot(index=["layer", "head"], columns=["step_from", "step_to"], values="per_doubling").loc[heads]
     ends: list[Any] = table.columns.to_list()
     edges = [ends[0][0], *(to for _, to in ends)]

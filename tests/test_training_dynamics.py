@@ -12,8 +12,8 @@ from PIL import Image
 from analysis import study, training_dynamics, training_report
 from analysis.page import Folder
 from analysis.report import write_report
-from analysis.training_dynamics import maps_frame
 from analysis.training_report import along, largest, needed, when_they_learnt
+from analysis.training_tables import maps_frame
 from attnkit import TinyTransformer, training_plots
 from attnkit.checkpoint import Checkpoint, TaskInfo, save_checkpoint
 from attnkit.data import DataConfig, pad, task_dataset
