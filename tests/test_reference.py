@@ -6,24 +6,21 @@ import pytest
 import torch
 
 from analysis import head_stats, training_dynamics
-from analysis import reference as command
 from analysis.importance_tables import importance_frame
 from analysis.subject import open_subject
 from attnkit import load_checkpoint
-from attnkit.data import Batch, DataConfig, task_dataset
+from attnkit.data import DataConfig, task_dataset
 from attnkit.files import sha256
 from attnkit.importance import measure_importance
 from attnkit.measures import applicable
 from attnkit.reading import read_batch
 from attnkit.reference import BINS, FILE, LEVELS, METHODS, WORTH, Reference, counts
 from attnkit.tasks import get_task
-from demo import shelf, usual, views
-from tests.serving import COLOURS, add_reference, fill, write_grown
+from tests.serving import COLOURS, ROOT, add_reference, fill, write_grown
 
 
 @pytest.fixture
-def checkpoints(tmp_path, monkeypatch):
-    monkeypatch.setattr(shelf, "CHECKPOINTS", tmp_path / "checkpoints")
+def checkpoints(tmp_path):
     return fill(tmp_path / "checkpoints")
 
 
@@ -223,42 +220,6 @@ def test_a_reference_of_an_earlier_version_is_told_from_a_damaged_one(checkpoint
         Reference.load(folder)
 
 
-def test_a_head_at_its_mean_writes_the_mean_of_what_it_writes_over_the_set(checkpoints):
-    """Against the forward pass with its output replaced by hand."""
-    add_reference(checkpoints / "majority")
-    model = load_checkpoint(checkpoints / "majority").requires_grad_(False)
-    site = model.layers[0].attn.attention
-    (batch,) = task_dataset(get_task("majority"), DataConfig(), "test").batches(500)
-    outputs = []
-    hook = site.register_forward_hook(lambda module, inputs, result: outputs.append(result[0]))
-    model(batch.tokens)
-    hook.remove()
-
-    def at_its_mean(module, inputs, result):
-        output = result[0].clone()
-        output[:, 2] = outputs[0][:, 2].mean(dim=0)
-        return output, result[1]
-
-    site.register_forward_hook(at_its_mean)
-    logits = model(torch.tensor([[int(bit) for bit in "0110" * 4]]))[0][0]
-    reading = views.read("majority", "0110" * 4, [[0, 2]], "mean")
-
-    assert torch.allclose(reading.logits, logits, atol=1e-5)
-    assert not torch.allclose(reading.logits, views.read("majority", "0110" * 4, [[0, 2]]).logits, atol=1e-3)
-
-
-def test_the_mean_is_refused_where_nobody_has_measured_it(checkpoints):
-    with pytest.raises(ValueError, match=r"the mean outputs are known up to length 0, the sequence has 1$"):
-        views.read(COLOURS, "a", [[0, 0]], "mean")
-
-
-def test_sequences_without_labels_have_no_reference(tmp_path, checkpoints):
-    data = tmp_path / "bare.csv"
-    data.write_text("sequence\n0101\n0110\n")
-    with pytest.raises(ValueError, match=r"^data: has no labels"):
-        command.main(["--checkpoint", str(checkpoints / "majority"), "--data", str(data)])
-
-
 def test_a_reference_of_other_weights_or_a_damaged_one_is_refused(checkpoints):
     folder = checkpoints / "majority"
     add_reference(folder)
@@ -270,22 +231,8 @@ def test_a_reference_of_other_weights_or_a_damaged_one_is_refused(checkpoints):
         Reference.load(folder)
 
 
-def test_sequences_of_several_lengths_have_no_reference(tmp_path, checkpoints):
-    data = tmp_path / "mixed.csv"
-    data.write_text("sequence,label\n0101,majority\n011,majority\n")
-    with pytest.raises(ValueError, match=r"^data: has sequences of 3 and of 4 tokens; allowed is one length$"):
-        command.main(["--checkpoint", str(checkpoints / "majority"), "--data", str(data)])
-
-
-def test_the_command_writes_beside_the_weights_and_says_what(checkpoints, capsys):
-    command.main(["--checkpoint", str(checkpoints / "majority"), "--split", "test"])
-
-    assert "500 sequences" in capsys.readouterr().out
-    assert int(Reference.load(checkpoints / "majority").count) == 500
-
-
 def test_the_shipped_reference_is_of_the_shipped_weights_and_of_all_sequences():
-    folder = shelf.CHECKPOINTS / "majority"
+    folder = ROOT / "checkpoints" / "majority"
     reference = Reference.load(folder)
 
     assert str(reference.weights_sha256) == sha256(folder / "model.safetensors")
@@ -293,74 +240,3 @@ def test_the_shipped_reference_is_of_the_shipped_weights_and_of_all_sequences():
     assert "p_adjusted" not in reference.differences.dtype.names  # nothing is estimated
     assert len(reference.steps) == 16
     assert (folder / FILE).stat().st_size <= 150_000
-
-
-# ---------------------------------------------------------------- on the page
-
-
-def test_the_pages_statistics_are_the_library_s(checkpoints):
-    found = usual.statistics(views.read(COLOURS, "a<&a<"))
-    model, measures = load_checkpoint(checkpoints / COLOURS), applicable(["a", "<", "&"])
-    read = read_batch(model, Batch(torch.tensor([[0, 1, 2, 0, 1]])), measures)
-
-    assert [one["name"] for one in found["statistics"]] == list(measures)
-    for k, one in enumerate(found["statistics"]):
-        known = [[x if x is not None else float("nan") for x in row] for row in one["values"]]
-        expected = read.values[0, :, :, k].masked_fill(~read.defined[0, :, :, k], torch.nan)
-        assert np.array(known) == pytest.approx(expected.numpy(), nan_ok=True)
-    assert (found["among"], found["why"]) == (None, None)
-
-
-def test_a_head_is_unusual_outside_the_middle_99_percent(checkpoints):
-    """Every token a one: no statistic of token 0 can be higher than on any sequence with zeros."""
-    add_reference(checkpoints / "majority")
-    found = usual.statistics(views.read("majority", "1" * 16))
-    odd = {
-        (one["name"], layer, head)
-        for one in found["statistics"]
-        for layer, row in enumerate(one["percentiles"])
-        for head, at in enumerate(row)
-        if at is not None and not 0.5 <= at <= 99.5
-    }
-
-    assert found["among"] == {"count": 500, "length": 16}
-    assert ("token_weight[1]", 0, 0) in odd
-    assert odd == {
-        (name, layer, head)
-        for layer, row in enumerate(found["unusual"])
-        for head, names in enumerate(row)
-        for name in names
-    }
-
-
-def test_a_head_that_is_off_writes_nothing_and_those_after_it_are_read_without_it(checkpoints):
-    before, after = (usual.statistics(views.read("majority", "0110" * 4, off)) for off in ([], [[0, 2]]))
-    values = {
-        one["name"]: (a, one["values"])
-        for a, one in zip([one["values"] for one in before["statistics"]], after["statistics"], strict=True)
-    }
-
-    assert values["entropy"][0][0] == values["entropy"][1][0]
-    assert values["entropy"][0][1] != values["entropy"][1][1]
-
-
-@pytest.mark.parametrize(
-    ("sequence", "sentence"), [("0110", "What is usual is known for sequences of length 16 only.")]
-)
-def test_another_length_has_statistics_but_no_percentiles(checkpoints, sequence, sentence):
-    add_reference(checkpoints / "majority")
-    found = usual.statistics(views.read("majority", sequence))
-
-    assert str(found["why"]) == sentence
-    assert found["among"] is None
-    assert all(at is None for one in found["statistics"] for row in one["percentiles"] for at in row)
-    assert found["statistics"][0]["values"][0][0] is not None
-
-
-def test_a_damaged_reference_is_told_and_takes_nothing_else_away(checkpoints, tmp_path):
-    (checkpoints / "majority" / FILE).write_text("torn")
-    found = usual.statistics(views.read("majority", "01" * 8))
-
-    assert "reference.npz: is damaged" in str(found["why"])
-    assert str(tmp_path) not in str(found["why"])
-    assert found["statistics"][0]["values"][0][0] is not None
