@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 import torch
@@ -181,6 +182,20 @@ def in_map(canvas, query, key, R, T):
     box, room = canvas.bounding_box(), canvas.evaluate("canvas => canvas.room")
     width, height = (box["width"] - room["left"]) / T, (box["height"] - room["top"]) / R
     return {"x": room["left"] + (key + 0.5) * width, "y": room["top"] + (query + 0.5) * height}
+
+
+def save(page, row, ending):
+    """Press a row's button; returns the name of the file that comes, and what is in it."""
+    with page.expect_download() as download:
+        page.locator(".save").filter(has_text=row).get_by_role("button", name=ending).click()
+    return download.value.suggested_filename, Path(download.value.path()).read_bytes()
+
+
+def copied(page):
+    """The link to the view that is shown."""
+    page.get_by_role("button", name="copy a link to this view").click()
+    expect(page.locator(".link-said")).to_have_text("copied")
+    return page.evaluate("navigator.clipboard.readText()")
 
 
 def model_says(checkpoints, name, ids):

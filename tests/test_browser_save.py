@@ -5,7 +5,6 @@ import io
 import os
 import re
 import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,19 +12,26 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from demo.figures import chinese_font
-from tests.browsing import ONE_MORE, TIED, answer, bits, grid, large, model_says, open_large, switch, type_in
+from tests.browsing import (
+    ONE_MORE,
+    TIED,
+    answer,
+    bits,
+    copied,
+    grid,
+    large,
+    model_says,
+    open_large,
+    save,
+    switch,
+    type_in,
+)
 from tests.serving import CHROMIUM
 
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(not CHROMIUM and not os.environ.get("CI"), reason="no chromium on this machine"),
 ]
-
-
-def save(page, row, ending):
-    with page.expect_download() as download:
-        page.locator(".save").filter(has_text=row).get_by_role("button", name=ending).click()
-    return download.value.suggested_filename, Path(download.value.path()).read_bytes()
 
 
 def test_all_weights_are_saved_as_csv(page, checkpoints):
@@ -94,12 +100,6 @@ def test_what_is_shown_is_what_is_saved(page):
 
 
 # ---------------------------------------------------------------- a link
-
-
-def copied(page):
-    page.get_by_role("button", name="copy a link to this view").click()
-    expect(page.locator(".link-said")).to_have_text("copied")
-    return page.evaluate("navigator.clipboard.readText()")
 
 
 def test_a_link_restores_everything_that_one_has_done(open_page, address):

@@ -13,11 +13,10 @@ from transformers import AutoModel, AutoTokenizer
 
 from attnkit.pretrained import inputs_of
 from attnkit.text import Text, encode, stack
-from tests.browsing import answer, canvas, faults, field, grid, in_map, large, settled, switch
+from tests.browsing import answer, canvas, copied, faults, field, grid, in_map, large, save, settled, switch, tip
 from tests.models import save_two_parts
 from tests.serving import CHROMIUM, build_site, serve
-from tests.test_browser_save import copied, save
-from tests.test_text import build as build_tokenizer
+from tests.texts import build_tokenizer
 
 pytestmark = [
     pytest.mark.browser,
@@ -56,11 +55,14 @@ def page(open_page):
     return page
 
 
-def write(page, text=TEXT, second=SECOND):
-    field(page).fill(text)
-    page.locator("#second textarea").fill(second)
-    expect(answer(page)).to_have_attribute("data-sequence", text)
-    expect(answer(page)).to_have_attribute("data-second", second)
+def write(page):
+    """One text after the other: each is answered."""
+    field(page).fill(TEXT)
+    expect(answer(page)).to_have_attribute("data-sequence", TEXT)
+    page.locator("#second textarea").fill(SECOND)
+    expect(answer(page)).to_have_attribute("data-second", SECOND)
+    expect(grid(page)).to_have_attribute("data-keys", KEYS)
+    settled(page)
 
 
 def show(page, kind, tokens):
@@ -78,16 +80,14 @@ def test_each_kind_is_drawn_and_cross_attention_from_the_decoder_s_tokens_to_the
     show(page, "cross", QUERIES)
     expect(page.get_by_role("switch")).to_have_count(15)
 
+    canvas(page, 4, 2).click()
+    expect(page.locator(".large h2")).to_have_text("cross attention, layer 4, head 2")
     for where in (canvas(page, 4, 2), large(page)):
         for query, key in ((0, 6), (3, 2)):
-            settled(page)
             where.hover(position=in_map(where, query, key, R=4, T=7))
-            expect(page.locator(".tip .weight")).to_have_text(f"{cross[4, 2, query, key]:.4f}")
+            expect(tip(page).locator(".weight")).to_have_text(f"{cross[4, 2, query, key]:.4f}")
             told = f"query {query} ‘{QUERIES.split()[query]}’ → key {key} ‘{KEYS.split()[key]}’"
-            expect(page.locator(".tip")).to_contain_text(told)
-        if where != large(page):
-            canvas(page, 4, 2).click()
-    expect(page.locator(".large h2")).to_have_text("cross attention, layer 4, head 2")
+            expect(tip(page)).to_contain_text(told)
     expect(page.locator(".statistics")).to_contain_text("Weight on special tokens")
     expect(page.locator(".statistics")).not_to_contain_text("previous token")
 
@@ -96,6 +96,7 @@ def test_arcs_run_from_the_decoder_s_tokens_to_the_encoder_s(page, cross):
     show(page, "cross", QUERIES)
     open_cross(page, 1, 0)
     page.get_by_role("radio", name="arcs").check()
+    expect(page.locator(".large")).to_have_attribute("data-as", "arcs")
     box = large(page).bounding_box()
     large(page).hover(position={"x": 0.75 * box["width"], "y": 6.5 * box["height"] / 7})
     query = int(cross[1, 0, :, 6].argmax())
@@ -135,6 +136,7 @@ def test_what_is_pinned_is_compared_kind_by_kind(page):
     open_cross(page, 2, 1)
     page.locator(".pin").click()
     switch(page, 0, 1).click()
+    expect(grid(page)).to_have_attribute("data-off", "cross.0.1")
     expect(page.locator(".picture")).to_have_count(3)
     show(page, "decoder", QUERIES)
 

@@ -19,8 +19,7 @@ from attnkit.pretrained import inputs_of
 from demo import api, figures, packing, parts, sentences, served
 from demo.words import Refusal
 from tests.models import CONFIGS, TWO_PARTS, build, save_two_parts
-from tests.test_text import CAT, CLS, SEP, THE
-from tests.test_text import build as build_tokenizer
+from tests.texts import CAT, CLS, SEP, THE, build_tokenizer
 
 KINDS = ("encoder", "decoder", "cross")
 TEXT, SECOND = (
