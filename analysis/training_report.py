@@ -187,10 +187,12 @@ def the_answer(curve: pd.DataFrame, record: dict[str, Any]) -> list[Finding]:
     first, best = own.iloc[0], own.iloc[int(own["accuracy"].to_numpy().argmax())]
     epochs = record.get("steps_of_epoch")
     passes = f", after {number(best['step'] / epochs)} passes over the training set" if epochs else ""
-    text = (
-        f"At step {first['step']:.0f} it answers {right(first['accuracy'], int(first['n']))}; at step "
-        f"{best['step']:.0f}{passes}, {right(best['accuracy'], int(best['n']))}, which no earlier snapshot does."
+    later = (
+        f"at step {best['step']:.0f}{passes}, {right(best['accuracy'], int(best['n']))}, which no earlier snapshot does"
     )
+    if best["step"] == first["step"]:
+        later = "no later snapshot answers more"
+    text = f"At step {first['step']:.0f} it answers {right(first['accuracy'], int(first['n']))}; {later}."
     return [Finding("The model", f"{text} {falls}.")]
 
 
@@ -199,9 +201,12 @@ def where(top: dict[Head, Change]) -> list[Finding]:
     if not top:
         return []
     by_steps: dict[tuple[int, int], list[Head]] = {}
+    still = [head for head, change in top.items() if not change.size]
     for head, change in sorted(top.items(), key=lambda item: item[1][:2]):
-        by_steps.setdefault((change.start, change.end), []).append(head)
+        if head not in still:
+            by_steps.setdefault((change.start, change.end), []).append(head)
     parts = [f"From step {start} to {end}: {names(heads)}." for (start, end), heads in by_steps.items()]
+    parts += [f"Not at all: {names(still)}."] if still else []
     most, least = max(top, key=lambda h: top[h].size), min(top, key=lambda h: top[h].size)
     start, end, size = top[most]
     text = f"{at_start(most)} changes most: {number(size)} per doubling from step {start} to {end}."
@@ -267,7 +272,7 @@ def head_table(
         row = [
             Cell(str(layer), layer),
             Cell(str(head), head),
-            Cell(f"{change.start} to {change.end}", change.end),
+            Cell(f"{change.start} to {change.end}", change.end) if change.size else Cell("–"),
             value_cell(change.size, 0.0),
         ]
         if drops:

@@ -56,7 +56,8 @@ def curve(frame: pd.DataFrame, changes: pd.DataFrame) -> Figure:
         of_value.spines[["right", "top"]].set_visible(False)
         of_value.grid(axis="y", color=FAINT, linewidth=0.3, alpha=0.5)
         if value == "loss":
-            of_value.set_yscale("log")
+            if frame["loss"].max() > 10 * frame["loss"].min():  # ticks of a shorter logarithmic axis are hard to read
+                of_value.set_yscale("log")
         else:
             of_value.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     table = changes.pivot(index=["layer", "head"], columns=["step_from", "step_to"], values="per_doubling").loc[heads]
@@ -71,9 +72,11 @@ def curve(frame: pd.DataFrame, changes: pd.DataFrame) -> Figure:
         edgecolors="white",
         linewidth=0.8,
     )
-    for line, place in enumerate(table.to_numpy().argmax(axis=1)):
-        start, end = ends[place]
-        ax.add_patch(Rectangle((start, line), end - start, 1, fill=False, edgecolor=GROUP_COLOURS[1], linewidth=2.2))
+    frame_of: dict[str, Any] = {"fill": False, "edgecolor": GROUP_COLOURS[1], "linewidth": 2.2}
+    for line, row in enumerate(table.to_numpy()):
+        start, end = ends[row.argmax()]
+        if row.max() > 0:
+            ax.add_patch(Rectangle((start, line), end - start, 1, **frame_of))
     dress(ax, x="training step")
     ax.set_yticks(np.arange(len(heads)) + 0.5, [f"layer {layer}, head {head}" for layer, head in heads])
     ax.tick_params(axis="y", length=0)

@@ -176,3 +176,16 @@ def test_what_cannot_be_followed_is_one_clear_line(undrawn, tmp_path):
         follow(tmp_path / "two", tmp_path / "out")
     with pytest.raises(cli.UsageError, match="--split: not allowed with --hf"):
         training_dynamics.main(["--hf", "a", "--text", "b", "--split", "test"])
+
+
+def test_a_head_that_never_changes_is_said_to_and_has_no_frame(undrawn, tmp_path):
+    """As those of layers that a fine-tuning leaves alone."""
+    out = tmp_path / "out"
+    tables = run(training(tmp_path / "a-training", "embedding"), out)
+
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert (
+        "From step 10 to 100: layer 1, head 2. Not at all: layer 0, heads 0, 1 and 2; layer 1, heads 0 and 1." in page
+    )
+    cells = training_plots.curve(tables["curve"], tables["changes"]).axes[0]
+    assert [patch.get_y() for patch in cells.patches] == [HEADS.index((1, 2))]
