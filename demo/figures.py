@@ -4,6 +4,7 @@ import base64
 import io
 from dataclasses import dataclass
 from functools import cache
+from textwrap import fill
 from typing import Any, TypedDict
 
 import matplotlib as mpl
@@ -175,6 +176,15 @@ def speak(figure: Figure, language: str) -> Figure:
     return figure
 
 
+def in_lines(figure: Figure) -> Figure:
+    """Break titles into lines where they would run into each other: texts are longer than a map is wide."""
+    titles = [ax.title for ax in figure.axes if ax.get_title()]
+    points = 72 * figure.get_figwidth() / max(len(titles), 1)
+    for title in titles:
+        title.set_text(fill(title.get_text(), int(points / (0.62 * title.get_fontsize()))))
+    return figure
+
+
 # ---------------------------------------------------------------- tables
 
 
@@ -232,7 +242,9 @@ def file(
         case "png" | "svg" | "pdf":
             figure = head_figure(reading, head, arcs=arcs, **how)
             layer, number = head
-            return download(f"{name}-layer{layer}-head{number}.{ending}", drawn(speak(figure, language), ending))
+            return download(
+                f"{name}-layer{layer}-head{number}.{ending}", drawn(in_lines(speak(figure, language)), ending)
+            )
     raise Refusal("unknown_ending", ending=repr(ending), known=", ".join(TYPES))
 
 

@@ -225,3 +225,16 @@ def test_a_model_of_one_part_has_no_kinds(tmp_path):
 
     assert (told["kinds"], told["off"]) == ([], "1.2")
     assert not {"kind", "second"} & told.keys()
+
+
+def test_titles_of_figures_side_by_side_are_apart(subject):
+    """The names of two readings of these texts are wider than their maps."""
+    reading, beside = read(subject, "cross"), read(subject, "cross", [["encoder", 0, 2]])
+    figure = figures.head_figure(reading, [1, 1], beside=beside, shared_scale=True)
+    figures.in_lines(figure).canvas.draw()
+    first, second, third = (ax.title.get_window_extent() for ax in figure.axes[:3])
+
+    assert "".join(figure.axes[0].get_title().split()).endswith(",withoutencoder.0.2")
+    assert first.x0 > 0
+    assert first.x1 < second.x0
+    assert second.x1 < third.x0
