@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from analysis import head_stats
 from benchmarks.transformers import minilm
+from tests.browsing import settled
 from tests.serving import CHROMIUM, CHROMIUM_ARGS, ROOT, serve
 
 HERE = Path(__file__).parent
@@ -23,7 +24,7 @@ def open_app(browser: Browser, address: str, theme: str, **window: int) -> Page:
     """The page of a sequence on the edge of the rule, with everything drawn."""
     page = browser.new_page(viewport={"width": window["width"], "height": window["height"]})
     page.goto(f"{address}/?__theme={theme}")
-    page.locator('.attention[data-effects^="["][data-usual^="["]').wait_for()
+    settled(page)
     page.evaluate("document.fonts.ready")
     return page
 

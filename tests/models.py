@@ -5,6 +5,7 @@ import pytest
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install 'attnkit[hf]'")
 
 from copy import deepcopy  # noqa: E402
+from itertools import product  # noqa: E402
 
 import torch  # noqa: E402
 from transformers import (  # noqa: E402
@@ -76,6 +77,7 @@ CONFIGS = {
 }  # fmt: skip
 CAUSAL = ("gpt2", "llama", "qwen3", "gemma2")
 TWO_PARTS = ("bart", "t5")
+HEADS = list(product(range(LAYERS), range(H)))  # as every table counts them
 
 
 def build(name, **changes):

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -21,11 +20,10 @@ from analysis.page import Folder
 from analysis.report import STUDIES
 from attnkit import cli, hf, hfsimilarity
 from attnkit.replay import Layers
-from tests.models import LAYERS, TWO_PARTS, H, build
+from tests.models import HEADS, TWO_PARTS, build
 from tests.texts import TEXTS, build_tokenizer, saved, texts
 
 LENGTHS = (7, 3, 5, 4)
-HEADS = list(product(range(LAYERS), range(H)))
 
 
 def compare(model, batches, **more):

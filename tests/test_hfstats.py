@@ -23,7 +23,7 @@ from attnkit.reading import NO_LABEL
 from attnkit.tables import accuracy_and_loss, groups, long_frame, offsets_frame
 from attnkit.text import TextBatch, encode_texts
 from tests.models import CAUSAL, CONFIGS, LAYERS, TWO_PARTS, VOCAB, build
-from tests.test_text import build as build_tokenizer
+from tests.texts import build_tokenizer
 
 LENGTHS = (7, 3, 5)
 KINDS = ("encoder", "decoder", "cross")

@@ -18,12 +18,10 @@ from analysis.page import Folder
 from analysis.report import STUDIES
 from attnkit import cli, hf, hfsimilarity, hfstats, pretrained, training_plots
 from attnkit.text import encode_texts
-from tests.models import LAYERS, TWO_PARTS, H, build
-from tests.test_hfimportance import texts
-from tests.test_hfsimilarity import HEADS, LENGTHS
-from tests.test_text import build as build_tokenizer
-from tests.test_text_importance import TEXTS, saved
+from tests.models import HEADS, LAYERS, TWO_PARTS, H, build
+from tests.texts import TEXTS, build_tokenizer, saved, texts
 
+LENGTHS = (7, 3, 5, 4)
 STEPS = (2, 10, 100)  # as words they would stand in another order
 
 
