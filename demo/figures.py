@@ -181,7 +181,7 @@ def in_lines(figure: Figure) -> Figure:
     titles = [ax.title for ax in figure.axes if ax.get_title()]
     points = 72 * figure.get_figwidth() / max(len(titles), 1)
     for title in titles:
-        title.set_text(fill(title.get_text(), int(points / (0.62 * title.get_fontsize()))))
+        title.set_text(fill(title.get_text(), int(points / (0.62 * float(title.get_fontsize())))))
     return figure
 
 
