@@ -59,6 +59,7 @@ def rows() -> Iterator[Row]:
         site = build_site(Path(folder) / "site")
         with serve(site, Path(folder) / "log", "--hf", str(Path(folder) / "bert")) as address:
             page = browser.new_page(viewport={"width": 1280, "height": 800})
+            page.set_default_timeout(300_000)  # on a busy machine, too, it ends with figures
             start = time.perf_counter()
             page.goto(address)
             page.locator(".attention[data-drawn]").wait_for()
