@@ -114,7 +114,7 @@ def collect(
 
     def part(own: TinyTransformer, some: list[Batch]) -> tuple[list[Readings], HeadStats]:
         read = [read_batch(own, batch, measures) for batch in some]
-        return read, HeadStats.of(joined(read), measures, longest)
+        return read if on_readings else [], HeadStats.of(joined(read), measures, longest)
 
     stats = HeadStats(tuple(measures), longest)
     for read, of_part in side_by_side(model, part, cut(batches, TOGETHER)):

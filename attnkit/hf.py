@@ -77,8 +77,11 @@ class Site:
         i, j = (torch.arange(n, device=self.query.device) for n in (self.query.shape[2], self.key.shape[2]))
         return (j <= i[rows, None])[None]
 
-    def weights(self, rows: slice = slice(None)) -> Float[Tensor, "B H R T"]:
-        """The attention weights, in float32 or wider whatever the model's own type."""
+    def scores(self, rows: slice = slice(None)) -> Float[Tensor, "B H R T"]:
+        """What the weights are the softmax of, in float32 or wider whatever the model's own type.
+
+        The lowest finite number where a query may not see a key.
+        """
         wide = torch.promote_types(self.query.dtype, torch.float32)
         scores = (self.query[:, :, rows].to(wide) * self.scale) @ self.key.to(wide).transpose(-2, -1)
         if self.softcap is not None:
@@ -88,7 +91,11 @@ class Site:
         allowed = self.allowed(rows)
         if allowed is not None:
             scores.masked_fill_(~allowed[:, None], torch.finfo(wide).min)
-        return scores.softmax(dim=-1)
+        return scores
+
+    def weights(self, rows: slice = slice(None)) -> Float[Tensor, "B H R T"]:
+        """The attention weights, in the type of `scores`."""
+        return self.scores(rows).softmax(dim=-1)
 
     def call(self, weights: Tensor, output: Tensor) -> AttentionCall:
         """The event that it became."""

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
 from attnkit.blocks import BlockReader
-from attnkit.hf import LazyMask, Site, attending, whole
+from attnkit.hf import LazyMask, Site, attending
 from attnkit.measures import Measure
 from attnkit.offsets import OffsetSums, add_diagonals
 from attnkit.pretrained import classes_of, inputs_of, task_of
@@ -65,12 +65,10 @@ class WholeReader:
         return pairs
 
     def read(self, site: Site) -> tuple[Tensor, Layer]:
-        weights, output = whole(site)
-        rows = self.reader.rows(site.call(weights, output))
-        values, defined = self.reader.read(rows, site.layer)
+        output, rows, values, defined = self.reader.attend(site.scores, site.value, site.w_o, site.layer)
         offsets = None
         if self.pairs is not None:
-            sums = torch.zeros(weights.shape[1], len(self.pairs), dtype=torch.float64, device=weights.device)
+            sums = torch.zeros(site.query.shape[1], len(self.pairs), dtype=torch.float64, device=self.pairs.device)
             for part in rows:
                 add_diagonals(sums, part.weights.sum(dim=0), part.block.rows.start)
             offsets = OffsetSums(sums[None].cpu(), self.pairs[None].cpu())

@@ -6,13 +6,27 @@ from typing import Any
 
 import numpy as np
 
+from attnkit.exponential import LOWEST, exp_below
 from attnkit.machine import compiled
+from attnkit.survey import (
+    DISTANCE,
+    DUPLICATE,
+    EFFECTIVE,
+    ENTROPY,
+    INDUCTION,
+    MAX,
+    NORM,
+    NORMALIZED,
+    OFFSET,
+    SELECTIVITY,
+    SELF,
+    SPECIAL,
+    TOKENS,
+    rooms,
+    survey,
+)
 
 TOGETHER = 1024  # weights of a map that are read at once: as float64 they fill a part of the nearest cache
-
-# In the order of `fused.KNOWN`.
-ENTROPY, NORMALIZED, MAX, EFFECTIVE, DISTANCE, OFFSET, SELF, PREVIOUS, NEXT = range(9)
-FIRST, LAST, DUPLICATE, INDUCTION, SELECTIVITY, NORM, TOKENS = range(9, 16)
 
 
 @compiled
@@ -21,277 +35,213 @@ def read(
     stop: int,
     weights: Any,  # (stop - start, H, R, T), those of these sequences alone
     logs: Any,  # their logarithms, finite ones also of 0: 0 ln 0 = 0
-    output: Any,  # (B, H, R, d)
-    w_o: Any,  # (H, d, r), float64, lower triangles
+    scores: bool,  # whether `weights` are scores yet, in float32: weights are written in their place, `logs` not read
     tokens: Any,  # (B, T)
     position: Any,  # (b, T)
     allowed: Any,  # (b, R, T)
     real: Any,  # (b, R), False on padded rows
+    special: Any,  # (B, T) or (1, T), True on special keys
+    asked: Any,  # (B, R) or (1, R), whether a row is asked for its weight on these
     rows_from: int,  # the number of the first row among the T queries
-    known: Any,  # (15 + V), which of the K statistics those above are; −1 for one that is not asked for
+    known: Any,  # (16 + V), which of the K statistics those above are; −1 for one that is not asked for
     sums: Any,  # (B, H, K), written: sums over the rows
     counts: Any,  # (B, H, K), written: on how many rows each is defined
+    uniform: bool,  # whether uniform attention is to be read as well
+    uniform_sums: Any,  # (B, 1, K), written
+    uniform_counts: Any,  # (B, 1, K), written
 ) -> float:
-    """All statistics of the sequences from `start` to `stop`, each map read while it is in the cache.
+    """All statistics but the outputs' of the sequences from `start` to `stop`, each map read while it is in the cache.
 
     Returns how far from 1 a row sums at most; NaN if one is no number.
     """
     _, H, R, T = weights.shape
     off = 0.0
     V = len(known) - TOKENS
-    step = max(TOGETHER // T, 1)
-    p, columns, found = np.empty(step * T), np.empty(T), np.empty(TOKENS + V)
-    outputs, projected, squared = np.empty((w_o.shape[1], R)), np.empty(R), np.empty(R)
+    step = min(max(TOGETHER // T, 1), R)
+    columns, found, tops = np.empty(T), np.empty(TOKENS + V), np.empty(step, weights.dtype)
+    p, e, ln = np.empty((step, T)), np.empty((step, T), weights.dtype), np.empty((step, T), weights.dtype)
+    flat_p, flat_e, flat_ln = p.ravel(), e.ravel(), ln.ravel()  # views made here, not where each would be counted
+    spare = np.empty((2, step * T), weights.dtype)
     room = rooms(R, T, V)
     scene, keys, _, _, n, per_nat, handicap = room
-    selective = known[SELECTIVITY] >= 0
+    selective, of_special = known[SELECTIVITY] >= 0, known[SPECIAL] >= 0
     for b in range(start, stop):
-        c, m = min(b, len(real) - 1), min(b, len(allowed) - 1)
+        c, m, s = min(b, len(real) - 1), min(b, len(allowed) - 1), min(b, len(special) - 1)
         fresh = b == start or len(allowed) > 1
-        survey(tokens[b], position[c], allowed[m], real[c], rows_from, fresh, *room)
-        alike, unlike = scene[4], scene[5]
+        survey(tokens[b], position[c], allowed[m], real[c], special[s], asked[s], rows_from, fresh, *room)
+        if uniform:
+            sides = tokens[b], allowed[m], real[c], special[s], asked[s]
+            read_uniform(*sides, room, columns, found, known, uniform_sums[b, 0], uniform_counts[b, 0])
         for h in range(H):
-            found[:] = 0
-            columns[:] = 0
+            clear(found)
+            clear(columns)
             n[SELECTIVITY] = 0
-            odds = 1.0  # the logarithm of a product is the sum of theirs, and sooner taken
+            odds, scale = 1.0, 1.0  # the logarithm of a product is the sum of theirs, and sooner taken
+            rate = 0.0  # 1 / ln n of the rows whose sums are in the product `scale`
             for first in range(0, R, step):
-                last = min(first + step, R)
-                size = (last - first) * T
-                block, ln = (
-                    weights[b - start, h, first:last].reshape(size),
-                    logs[b - start, h, first:last].reshape(size),
-                )
+                rows = min(step, R - first)
+                block = weights[b - start, h, first : first + rows].ravel()
+                size = len(block)
                 for t in range(size):
-                    p[t] = block[t]
-                part = four(
-                    p[:size],
-                    scene[0, first:last].reshape(size),
-                    scene[1, first:last].reshape(size),
-                    scene[2, first:last].reshape(size),
-                    scene[3, first:last].reshape(size),
-                )
-                found[DISTANCE] += part[0]
-                found[OFFSET] += part[1]
-                found[DUPLICATE] += part[2]
-                found[INDUCTION] += part[3]
-                for i in range(first, last):
+                    flat_e[t] = block[t]
+                highest(flat_e, size, T, spare, tops)
+                if scores:
+                    exponentiate(e, flat_e, size, tops, flat_ln, flat_p)
+                else:
+                    given = logs[b - start, h, first : first + rows].ravel()
+                    for t in range(size):
+                        flat_p[t] = block[t]
+                        flat_ln[t] = given[t]
+                for r in range(rows):
+                    i = first + r
+                    whole, nats, squares, distance, offset, copies, after, same, other = sums_of(p, ln, r, scene, i)
+                    z = whole if scores else 1.0
+                    inv = 1 / z
+                    if scores:
+                        for j in range(T):
+                            p[r, j] *= inv
+                            weights[b - start, h, i, j] = p[r, j]
                     if not real[c, i]:
                         continue
-                    row = p[(i - first) * T : (i - first + 1) * T]
-                    ln_row = ln[(i - first) * T : (i - first + 1) * T]
-                    nats, whole, squares, same, different = five(row, ln_row, alike[i], unlike[i])
-                    if off == off and not abs(1 - whole) <= off:  # NaN is no less than anything, and stays
-                        off = abs(1 - whole)
-                    found[ENTROPY] -= nats
-                    found[NORMALIZED] -= nats * per_nat[i]
-                    found[MAX] += top(row)
-                    if selective and same > 0 and different > 0:
-                        odds *= same / different * handicap[i]
+                    if off == off and not abs(1 - whole * inv) <= off:  # NaN is no less than anything, and stays
+                        off = abs(1 - whole * inv)
+                    if per_nat[i] != rate or not scale < 1e100:
+                        found[ENTROPY] += math.log(scale)
+                        found[NORMALIZED] += math.log(scale) * rate
+                        scale, rate = 1.0, per_nat[i]
+                    scale *= z
+                    found[ENTROPY] -= nats * inv
+                    found[NORMALIZED] -= nats * inv * rate
+                    found[MAX] += inv if scores else tops[r]
+                    found[EFFECTIVE] += z * z / squares
+                    found[DISTANCE] += distance * inv
+                    found[OFFSET] += offset * inv
+                    found[DUPLICATE] += copies * inv
+                    found[INDUCTION] += after * inv
+                    if selective and same > 0 and other > 0:
+                        odds *= same / other * handicap[i]
                         if not 1e-8 < odds < 1e8:
                             found[SELECTIVITY] += math.log(odds)
                             odds = 1.0
                         n[SELECTIVITY] += 1
-                    found[EFFECTIVE] += 1 / squares
                     for j in range(T):
-                        columns[j] += row[j]
+                        columns[j] += p[r, j]
                     for k in range(5):
                         if keys[k, i] >= 0:
-                            found[SELF + k] += row[keys[k, i]]
+                            found[SELF + k] += p[r, keys[k, i]]
+                    if of_special and asked[s, i]:
+                        for j in range(T):
+                            found[SPECIAL] += p[r, j] * special[s, j]
             found[SELECTIVITY] += math.log(odds)
-            if known[NORM] >= 0:
-                square_lengths(output[b, h], w_o[h], outputs, projected, squared)
-                for i in range(R):
-                    if real[c, i]:
-                        found[NORM] += math.sqrt(squared[i])
+            found[ENTROPY] = max(found[ENTROPY] + math.log(scale), 0.0)
+            found[NORMALIZED] = max(found[NORMALIZED] + math.log(scale) * rate, 0.0)
             for j in range(T):
                 if tokens[b, j] < V:
                     found[TOKENS + tokens[b, j]] += columns[j]
             for k in range(TOKENS + V):
-                if known[k] >= 0:
+                if k != NORM and known[k] >= 0:
                     sums[b, h, known[k]], counts[b, h, known[k]] = found[k], n[k]
     return off
 
 
-@compiled
-def uniform(
-    start: int,
-    stop: int,
-    tokens: Any,  # the same as in `read`, from here on
-    position: Any,
-    allowed: Any,
-    real: Any,
-    rows_from: int,
-    known: Any,
-    sums: Any,  # (B, 1, K), written for the linear statistics
-    counts: Any,  # (B, 1, K), written
-) -> None:
-    """What `read` would say of a head that attends uniformly to the keys that it may see."""
-    _, R, T = allowed.shape
-    V = len(known) - TOKENS
-    columns, found = np.empty(T), np.empty(TOKENS + V)
-    room = rooms(R, T, V)
-    scene, keys, _, _, n, _, _ = room
-    for b in range(start, stop):
-        c, m = min(b, len(real) - 1), min(b, len(allowed) - 1)
-        fresh = b == start or len(allowed) > 1
-        survey(tokens[b], position[c], allowed[m], real[c], rows_from, fresh, *room)
-        found[:] = 0
-        columns[:] = 0
-        for i in range(R):
-            if not real[c, i]:
-                continue
-            share = 1 / allowed[m, i].sum()
-            part = four(allowed[m, i], scene[0, i], scene[1, i], scene[2, i], scene[3, i])
-            for k, name in enumerate((DISTANCE, OFFSET, DUPLICATE, INDUCTION)):
-                found[name] += part[k] * share
-            for j in range(T):
-                columns[j] += allowed[m, i, j] * share
-            for k in range(5):
-                if keys[k, i] >= 0:
-                    found[SELF + k] += share
-        for j in range(T):
-            if tokens[b, j] < V:
-                found[TOKENS + tokens[b, j]] += columns[j]
-        for k in range(TOKENS + V):
-            if known[k] >= 0:
-                sums[b, 0, known[k]], counts[b, 0, known[k]] = found[k], n[k]
-
-
-@compiled
-def rooms(R: int, T: int, V: int) -> Any:
-    """What `survey` writes into, in its order from `scene` on."""
-    scene, keys, as_before = np.zeros((6, R, T)), np.zeros((5, R), np.int64), np.zeros(R, np.bool_)
-    seen, n = np.zeros(V, np.int64), np.zeros(TOKENS + V, np.int64)
-    return scene, keys, as_before, seen, n, np.zeros(R), np.zeros(R)
-
-
-@compiled
-def survey(
+@partial(compiled, inline=True)
+def read_uniform(
     tokens: Any,  # (T,)
-    position: Any,  # (T,)
     allowed: Any,  # (R, T)
     real: Any,  # (R,)
-    rows_from: int,
-    fresh: bool,  # whether positions and allowed keys are others than last time
-    scene: Any,  # (6, R, T), written: distance, offset, copies, what followed a copy, keys alike and unlike
-    keys: Any,  # (5, R), written: where the keys of SELF to LAST stand; -1 for none
-    as_before: Any,  # (R,), written: True where a row may see the same keys as the row above
-    seen: Any,  # (V,), room: 1 for the tokens that a row may see
-    n: Any,  # (15 + V), written: on how many rows each statistic is defined
-    per_nat: Any,  # (R,), written: 1 / ln n_i, 0 where that is not defined
-    handicap: Any,  # (R,), written: how many times as many keys are unlike as alike
+    special: Any,  # (T,)
+    asked: Any,  # (R,)
+    room: Any,  # as `survey` left it
+    columns: Any,  # (T,), room
+    found: Any,  # (16 + V), room
+    known: Any,
+    sums: Any,  # (K,), written
+    counts: Any,  # (K,), written
 ) -> None:
-    """What is the same for all heads of a sequence."""
+    """What `read` would say of a head that attends uniformly to the keys that it may see; nothing of its output."""
+    scene, keys, _, _, n, per_nat, _ = room
     R, T = allowed.shape
-    if fresh:
-        end = 0
-        for j in range(T):
-            end = max(end, position[j])
-        keys[:] = -1
-        n[:] = 0
-        for i in range(R):
-            here = position[rows_from + i]
-            wanted = (here, here - 1, here + 1, 0 if here > 0 else -1, end if here < end else -1)
-            others = 0
-            for j in range(T):
-                scene[0, i, j] = abs(here - position[j])
-                scene[1, i, j] = position[j] - here
-                if allowed[i, j]:
-                    others += 1
-                    for k in range(5):
-                        if position[j] == wanted[k]:
-                            keys[k, i] = j
-            as_before[i] = i > 0 and (allowed[i] == allowed[i - 1]).all()
-            per_nat[i] = 1 / math.log(others) if others > 1 else 0.0
-            if real[i]:
-                for k in (ENTROPY, MAX, EFFECTIVE, DISTANCE, OFFSET, SELF, NORM):
-                    n[k] += 1
-                n[NORMALIZED] += others > 1
-                n[PREVIOUS] += here > 0
-                n[FIRST] += here > 0
-                n[NEXT] += here < end
-                n[LAST] += here < end
-    n[DUPLICATE] = n[INDUCTION] = n[SELECTIVITY] = 0
-    n[TOKENS:] = 0
+    no_logs = np.zeros((R, T))
+    clear(found)
+    clear(columns)
     for i in range(R):
-        own, here = tokens[rows_from + i], position[rows_from + i]
-        copies = followers = alike = unlike = 0.0
+        if not real[i]:
+            continue
+        others = allowed[i].sum()
+        share = 1 / others
+        part = sums_of(allowed, no_logs, i, scene, i)[3:7]
+        for k, name in enumerate((DISTANCE, OFFSET, DUPLICATE, INDUCTION)):
+            found[name] += part[k] * share
+        found[ENTROPY] += 1 / per_nat[i] if others > 1 else 0.0
+        found[NORMALIZED] += 1
+        found[MAX] += share
+        found[EFFECTIVE] += others
         for j in range(T):
-            same = tokens[j] == own
-            scene[2, i, j] = allowed[i, j] & same & (position[j] < here)
-            scene[4, i, j] = allowed[i, j] & same & (position[j] != here)
-            scene[5, i, j] = allowed[i, j] & (not same)
-            copies += scene[2, i, j]
-            alike += scene[4, i, j]
-            unlike += scene[5, i, j]
-        scene[3, i, 0] = 0
-        for j in range(1, T):
-            after = (tokens[j - 1] == own) & (position[j] > 0) & (position[j] < here)
-            scene[3, i, j] = allowed[i, j] & after
-            followers += scene[3, i, j]
-        n[DUPLICATE] += copies > 0
-        n[INDUCTION] += followers > 0
-        handicap[i] = unlike / alike if alike > 0 else 0.0
-        if not as_before[i]:  # else it sees the same tokens as the row above
-            seen[:] = 0
+            columns[j] += allowed[i, j] * share
+        for k in range(5):
+            if keys[k, i] >= 0:
+                found[SELF + k] += share
+        if asked[i]:
             for j in range(T):
-                if allowed[i, j] and tokens[j] < len(seen):
-                    seen[tokens[j]] = 1
-        for t in range(len(seen)):
-            n[TOKENS + t] += seen[t]
+                found[SPECIAL] += special[j] * allowed[i, j] * share
+    for j in range(T):
+        if tokens[j] < len(found) - TOKENS:
+            found[TOKENS + tokens[j]] += columns[j]
+    for k in range(len(found)):
+        if k != NORM and known[k] >= 0:
+            sums[known[k]], counts[known[k]] = found[k], n[ENTROPY] if k in (NORMALIZED, SELECTIVITY) else n[k]
 
 
 @partial(compiled, inline=True)
-def four(p: Any, a: Any, b: Any, c: Any, d: Any) -> tuple[float, float, float, float]:
-    A = B = C = D = 0.0
-    for t in range(len(p)):
-        A += p[t] * a[t]
-        B += p[t] * b[t]
-        C += p[t] * c[t]
-        D += p[t] * d[t]
-    return A, B, C, D
+def clear(x: Any) -> None:
+    for t in range(len(x)):
+        x[t] = 0.0
 
 
 @partial(compiled, inline=True)
-def five(p: Any, ln: Any, a: Any, b: Any) -> tuple[float, float, float, float, float]:
-    """Σ p ln p, Σ p, Σ p², Σ p a and Σ p b."""
-    nats = whole = squares = A = B = 0.0
-    for t in range(len(p)):
-        x = p[t]
-        nats += x * ln[t]
+def sums_of(p: Any, ln: Any, r: int, scene: Any, i: int) -> Any:
+    """Of the row p[r] Σ p, Σ p ln p, Σ p², and Σ p times each of the scene of row i: see `survey`."""
+    whole = nats = squares = a0 = a1 = a2 = a3 = a4 = a5 = 0.0
+    for t in range(p.shape[1]):
+        x = p[r, t]
         whole += x
+        nats += x * ln[r, t]
         squares += x * x
-        A += x * a[t]
-        B += x * b[t]
-    return nats, whole, squares, A, B
-
-
-@partial(compiled, inline=True, no_nan=True)
-def top(row: Any) -> float:
-    best = 0.0
-    for x in row:
-        best = max(best, x)
-    return best
+        a0 += x * scene[0, i, t]
+        a1 += x * scene[1, i, t]
+        a2 += x * scene[2, i, t]
+        a3 += x * scene[3, i, t]
+        a4 += x * scene[4, i, t]
+        a5 += x * scene[5, i, t]
+    return whole, nats, squares, a0, a1, a2, a3, a4, a5
 
 
 @partial(compiled, inline=True)
-def square_lengths(output: Any, w_o: Any, outputs: Any, projected: Any, squared: Any) -> None:
-    """‖o W‖² of every row o of `output` (R, d), for a lower triangle W (d, r)."""
-    R, d = output.shape
-    for i in range(R):
-        for a in range(d):
-            outputs[a, i] = output[i, a]
-    squared[:] = 0
-    for k in range(w_o.shape[1]):
-        projected[:] = 0
-        for a in range(k, d):
-            add(projected, outputs[a], w_o[a, k])
-        for i in range(R):
-            squared[i] += projected[i] * projected[i]
+def highest(x: Any, size: int, T: int, spare: Any, tops: Any) -> None:
+    """Write the highest of each row of T to `tops`, in strides that double: many places are compared side by side.
+
+    Numbers without a sign, for numba looks at each index that may be negative, and makes no vector instructions.
+    """
+    here, n, width = np.uint64(0), np.uint64(size), np.uint64(1)
+    for t in range(n):
+        spare[0, t] = x[t]
+    while width < np.uint64(T):
+        stride = min(width, np.uint64(T) - width)
+        for t in range(n - stride):
+            a, b = spare[here, t], spare[here, t + stride]
+            spare[np.uint64(1) - here, t] = a if a > b else b
+        here = np.uint64(1) - here
+        width += stride
+    for r in range(size // T):
+        tops[r] = spare[here, r * T]
 
 
 @partial(compiled, inline=True)
-def add(total: Any, x: Any, times: Any) -> None:
-    for i in range(len(total)):
-        total[i] += x[i] * times
+def exponentiate(e: Any, flat: Any, size: int, tops: Any, ln: Any, p: Any) -> None:
+    """Of scores `e` write what is left of them below the highest of their row to `ln`, and exp of that to p."""
+    for r in range(size // e.shape[1]):
+        for t in range(e.shape[1]):
+            e[r, t] -= tops[r]
+    for t in range(size):
+        ln[t] = max(flat[t], LOWEST)  # 0 · −∞ is no number
+        p[t] = exp_below(flat[t])

@@ -8,8 +8,7 @@ import math
 from functools import partial
 from typing import Any
 
-import numpy as np
-
+from attnkit.exponential import LOWEST, F, exp_below
 from attnkit.machine import compiled
 from attnkit.spans import POINTS
 
@@ -22,12 +21,6 @@ NAMES = (
 Z, ENTROPY, MAX, EFFECTIVE, OFFSET, DISTANCE, SPECIAL, POINT = range(8)  # the first of the points
 DUPLICATE, INDUCTION = len(NAMES) - 2, len(NAMES) - 1
 PIECE = 1024  # keys
-F = np.float32
-LOWEST = F(-87)  # e to this is the least that float32 holds; below, a weight is 0
-# ln 2 as a short number, whose multiples are exact, and the rest; exp on ± ln 2 / 2 (Moshier's Cephes, expf.c).
-PER_LN_2, LN_2, LN_2_REST = F(1.44269504088896341), F(0.693359375), F(-2.12194440e-4)
-P0, P1, P2 = F(1.9875691500e-4), F(1.3981999507e-3), F(8.3334519073e-3)
-P3, P4, P5 = F(4.1665795894e-2), F(1.6666665459e-1), F(5.0000001201e-1)
 
 
 @compiled
@@ -46,16 +39,13 @@ def read(
     diagonals: Any,  # (R + S − 1,), float64: the weights are added to the sums of their diagonals; or empty
 ) -> None:
     R, S = scores.shape
-    logs, powers = np.empty(PIECE, np.float32), np.empty(PIECE, np.int32)
     for r in range(R):
         e, found = scores[r], values[r]
         found[:] = 0
         nats = squares = 0.0
         for first in range(0, S, PIECE):
             last = min(first + PIECE, S)
-            n = last - first
-            exponentials(e[first:last], top[r], logs[:n], powers[:n])
-            part = sums(e[first:last], powers.view(np.float32)[:n], logs[:n], j[first:last], special[first:last], i[r])
+            part = exponentials(e[first:last], top[r], j[first:last], special[first:last], i[r])
             found[Z] += part[0]
             nats += part[1]
             squares += part[2]
@@ -79,33 +69,23 @@ def read(
             add(diagonals[R - 1 - r : R - 1 - r + S], e, 1 / z)
 
 
-@partial(compiled, inline=True, as_written=True)
-def exponentials(x: Any, top: Any, logs: Any, powers: Any) -> None:
-    """Write x − top to `logs`, and exp of it, as two factors, to x and, as the bits of a float32, to `powers`."""
+@partial(compiled, inline=True)
+def exponentials(x: Any, top: Any, j: Any, special: Any, i: Any) -> Any:
+    """Write e = exp(x − top) in the place of x.
+
+    Returns Σ e, Σ e ln e, Σ e², Σ e (j − i), Σ e |j − i| and Σ e over special keys.
+    """
+    z = nats = squares = offset = distance = of_special = F(0)
     for t in range(len(x)):
         log = x[t] - top
-        log = LOWEST if log < LOWEST else log  # what is no number stays so, here and in `sums`
-        n = np.floor(log * PER_LN_2 + F(0.5))
-        rest = log - n * LN_2 - n * LN_2_REST
-        part = ((((P0 * rest + P1) * rest + P2) * rest + P3) * rest + P4) * rest + P5
-        x[t] = part * rest * rest + rest + F(1)
-        powers[t] = (np.int32(n) + np.int32(127)) << np.int32(23)
-        logs[t] = log
-
-
-@partial(compiled, inline=True)
-def sums(e: Any, powers: Any, logs: Any, j: Any, special: Any, i: Any) -> Any:
-    """Σ e, Σ e ln e, Σ e², Σ e (j − i), Σ e |j − i| and Σ e over special keys; e is multiplied with `powers` before."""
-    z = nats = squares = offset = distance = of_special = F(0)
-    for t in range(len(e)):
-        x = F(0) if logs[t] <= LOWEST else e[t] * powers[t]
-        e[t] = x
-        z += x
-        nats += x * logs[t]
-        squares += x * x
-        offset += x * (j[t] - i)
-        distance += x * abs(j[t] - i)
-        of_special += x * special[t]
+        e = exp_below(log)
+        x[t] = e
+        z += e
+        nats += e * max(log, LOWEST)  # not 0 · −∞
+        squares += e * e
+        offset += e * (j[t] - i)
+        distance += e * abs(j[t] - i)
+        of_special += e * special[t]
     return z, nats, squares, offset, distance, of_special
 
 

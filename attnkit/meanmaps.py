@@ -20,7 +20,7 @@ class MapSums:
     count: int  # sequences
     weights: Tensor  # (L, H, T, T): Σ p
     squares: Tensor  # (L, H): Σ p²
-    uniform: Tensor  # (L, 1, T, T): u
+    uniform: Tensor  # (1, 1, T, T): u, the same in every layer
 
     def __add__(self, other: "MapSums") -> "MapSums":
         weights, squares = self.weights + other.weights, self.squares + other.squares
@@ -43,8 +43,13 @@ class MapSums:
         return (self.mean - self.uniform).square().sum(dim=(-2, -1))
 
 
-def map_sums(blocks: list[Rows], mask: Tensor | None, *, fused: bool = True) -> dict[int, MapSums]:
-    """The maps of one layer, apart for each length; a sequence's own tokens are cut out, whichever side is padded."""
+def map_sums(
+    blocks: list[Rows], mask: Tensor | None, *, before: dict[int, MapSums] | None = None, fused: bool = True
+) -> dict[int, MapSums]:
+    """The maps of one layer, apart for each length; a sequence's own tokens are cut out, whichever side is padded.
+
+    `before` are those of another layer, with the same keys to be seen.
+    """
     sums: dict[int, MapSums] = {}
     for chosen, start, length in spans(blocks[0].weights, mask):
         if length > LONGEST_MAP:
@@ -53,7 +58,7 @@ def map_sums(blocks: list[Rows], mask: Tensor | None, *, fused: bool = True) -> 
         parts = [rows.weights[..., span] for rows in blocks]
         weights = (torch.cat(parts, dim=2) if len(parts) > 1 else parts[0])[:, :, span]  # (B, H, T, T)
         weights_sum, squares = sums_of(weights, chosen, fused)
-        uniform = uniform_map(blocks, chosen, span)
+        uniform = uniform_map(blocks, chosen, span) if before is None else before[length].uniform
         part = MapSums(len(chosen), weights_sum[None].cpu(), squares[None].cpu(), uniform)
         sums[length] = sums[length] + part if length in sums else part
     return sums
@@ -83,9 +88,8 @@ def layered(maps: list[dict[int, MapSums]]) -> dict[int, MapSums]:
     """The sums of the layers, one on another."""
     stacked = {}
     for T, first in maps[0].items():
-        stacked[T] = MapSums(
-            first.count, *(torch.cat([getattr(m[T], name) for m in maps]) for name in ("weights", "squares", "uniform"))
-        )
+        weights, squares = (torch.cat([getattr(m[T], name) for m in maps]) for name in ("weights", "squares"))
+        stacked[T] = MapSums(first.count, weights, squares, first.uniform)
     return stacked
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from attnkit.model import MultiHeadAttention, TinyTransformer
+from attnkit.model import MultiHeadAttention, TinyTransformer, TransformerEncoderLayer
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -38,13 +38,34 @@ class AttentionCall:
 @contextmanager
 def observe(model: TinyTransformer, on_call: Callable[[AttentionCall], None]) -> Iterator[None]:
     """Hand every attention call of `model` to `on_call` while the context lasts; the model is as before after it."""
-    sites = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
-    hooks = [m.attention.register_forward_hook(partial(_report, on_call, layer, m)) for layer, m in enumerate(sites)]
+    sites = enumerate(sites_of(model))
+    hooks = [m.attention.register_forward_hook(partial(_report, on_call, layer, m)) for layer, m in sites]
     try:
         yield
     finally:
         for hook in hooks:
             hook.remove()
+
+
+@contextmanager
+def attending(model: TinyTransformer, attend: Callable[..., tuple[Tensor, Tensor]]) -> Iterator[None]:
+    """Let `attend` compute every attention of `model` while the context lasts; the model is as before after it.
+
+    It is called as attend(layer, site, q, k, v, mask), and returns what `ScaledDotProductAttention` does.
+    """
+    sites = sites_of(model)
+    for layer, site in enumerate(sites):
+        site.attention.forward = partial(attend, layer, site)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for site in sites:
+            del site.attention.forward
+
+
+def sites_of(model: TinyTransformer) -> list[MultiHeadAttention]:
+    """One in each layer, in order."""
+    return [layer.attn for layer in model.layers if isinstance(layer, TransformerEncoderLayer)]
 
 
 def private(model: Model) -> Model:
@@ -63,6 +84,10 @@ def _report(
 ) -> None:
     q, k, v, mask = inputs
     output, weights = outputs
-    w_o = site.W_o.weight.T.unflatten(0, (site.n_heads, -1))  # (D, D) -> (H, d, D)
-    q, k, v, weights, output, w_o = (t.detach() for t in (q, k, v, weights, output, w_o))
-    on_call(AttentionCall(layer, q, k, v, mask, q.shape[-1] ** -0.5, weights, output, w_o))
+    q, k, v, weights, output = (t.detach() for t in (q, k, v, weights, output))
+    on_call(AttentionCall(layer, q, k, v, mask, q.shape[-1] ** -0.5, weights, output, w_o_of(site)))
+
+
+def w_o_of(site: MultiHeadAttention) -> Float[Tensor, "H d D"]:
+    """Each head's own slice of the output projection."""
+    return site.W_o.weight.detach().T.unflatten(0, (site.n_heads, -1))

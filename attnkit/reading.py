@@ -3,7 +3,7 @@
 The sequence value of a statistic is its mean over the rows where it is defined; padded rows never count.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 
@@ -16,9 +16,9 @@ from attnkit.data import Batch
 from attnkit.fused import OnePass
 from attnkit.meanmaps import MapSums, layered, map_sums
 from attnkit.measures import Measure, row_values, uniform_values
-from attnkit.model import TinyTransformer
+from attnkit.model import MultiHeadAttention, ScaledDotProductAttention, TinyTransformer
 from attnkit.moments import merge
-from attnkit.observe import AttentionCall, observe
+from attnkit.observe import AttentionCall, attending, observe, sites_of, w_o_of
 from attnkit.rows import Block, Rows
 
 ROWS = 256  # query rows that are read at a time
@@ -64,9 +64,22 @@ def read_batch(model: TinyTransformer, batch: Batch, measures: dict[str, Measure
     def on_call(call: AttentionCall) -> None:
         rows = reader.rows(call)
         read.append(reader.read(rows, call.layer))
-        maps.append(map_sums(rows, batch.mask, fused=fused))
+        maps.append(map_sums(rows, batch.mask, before=maps[0] if maps else None, fused=fused))
 
-    with observe(model, on_call):
+    def attend(
+        layer: int, site: MultiHeadAttention, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        output, rows, values, defined = reader.attend(
+            lambda rows: scores_of(q[:, :, rows], k, mask), v, w_o_of(site), layer
+        )
+        read.append((values, defined))
+        maps.append(map_sums(rows, batch.mask, before=maps[0] if maps else None, fused=fused))
+        return output, together([part.weights for part in rows])
+
+    fast = reader.one_pass is not None and all(
+        type(site.attention) is ScaledDotProductAttention for site in sites_of(model)
+    )
+    with attending(model, attend) if fast else observe(model, on_call):
         logits, _ = model(batch.tokens, batch.mask)
     predicted = logits.argmax(dim=1)
     labels = torch.full_like(predicted, NO_LABEL) if batch.labels is None else batch.labels
@@ -75,6 +88,18 @@ def read_batch(model: TinyTransformer, batch: Batch, measures: dict[str, Measure
     uniform, said = (t.expand(-1, len(read), -1).cpu() for t in reader.uniform())  # every layer sees the same keys
     loss = loss.masked_fill(labels == NO_LABEL, torch.nan).cpu()
     return Readings(values, defined, uniform, said, predicted.cpu(), labels.cpu(), loss, layered(maps))
+
+
+def scores_of(
+    q: Float[Tensor, "B H R d"], k: Float[Tensor, "B H T d"], mask: Bool[Tensor, "B 1 1 T"] | None
+) -> Float[Tensor, "B H R T"]:
+    """What `ScaledDotProductAttention` takes the softmax of, in one product."""
+    (B, H, R, d), T = q.shape, k.shape[2]
+    scores = q.new_empty(B * H, R, T)
+    q, k = (t.reshape(B * H, -1, d) for t in (q, k))
+    torch.baddbmm(scores, q, k.mT, beta=0, alpha=d**-0.5, out=scores)
+    scores = scores.view(B, H, R, T)
+    return scores if mask is None else scores.masked_fill_(~mask, torch.finfo(scores.dtype).min)
 
 
 def blocks_of(
@@ -119,6 +144,37 @@ class Reader:
         cut = ((block, call.weights[:, :, block.rows], call.output[:, :, block.rows]) for block in self.blocks)
         return [Rows(block, seen_only(weights, block, call.layer), output, call.w_o) for block, weights, output in cut]
 
+    def attend(
+        self,
+        scores: Callable[[slice], Float[Tensor, "B H R T"]],
+        value: Float[Tensor, "B H T e"],
+        w_o: Float[Tensor, "H e D"] | None,
+        layer: int,
+    ) -> tuple[Float[Tensor, "B H R e"], list[Rows], Float[Tensor, "B H K"], Bool[Tensor, "B H K"]]:
+        """softmax(scores) V, the blocks of rows that it is made of, and what `read` says of these.
+
+        `scores` gives those of some query rows, in memory of their own, in float32 or wider, with the lowest finite
+        number on keys that a row may not see.
+        """
+        outputs, parts, found = [], [], []
+        for block in self.blocks:
+            weights, one_pass = scores(block.rows), self.one_pass
+            if one_pass is None or weights.dtype != torch.float32:
+                weights = weights.softmax(dim=-1)
+                output = product(weights, value)
+                rows = Rows(block, seen_only(weights, block, layer), output, w_o)
+                of_block = self.sums(rows, layer)
+            else:
+                sums, counts, off = one_pass.read_scores(weights, block)  # which are the weights from here on
+                check(off, layer)
+                output = product(weights, value)
+                rows = Rows(block, seen_only(weights, block, layer), output, w_o)
+                output, of_block = one_pass.read_output(rows, sums, counts), self.with_rest(rows, sums, counts)
+            outputs.append(output)
+            parts.append(rows)
+            found.append(of_block)
+        return together(outputs), parts, *means(found)
+
     def read(self, blocks: list[Rows], layer: int) -> tuple[Float[Tensor, "B H K"], Bool[Tensor, "B H K"]]:
         """Return the values, float64, and where they are defined. Raises ValueError for rows that do not sum to 1."""
         return means([self.sums(rows, layer) for rows in blocks])
@@ -130,6 +186,11 @@ class Reader:
             return plain(self.measures, rows)
         sums, counts, off = self.one_pass.read(rows)
         check(off, layer)
+        return self.with_rest(rows, sums, counts)
+
+    def with_rest(self, rows: Rows, sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+        """Fill in those that only have plain formulas."""
+        assert self.one_pass is not None
         rest = {name: m for name, m in self.measures.items() if name not in self.one_pass.known}
         if rest:
             at = [k for k, name in enumerate(self.measures) if name in rest]
@@ -140,12 +201,11 @@ class Reader:
         """What any head would read on these sequences if it attended uniformly, and where that is said."""
         B, parts = len(self.blocks[0].tokens), []
         for block in self.blocks:
-            sums = torch.zeros(B, 1, len(self.measures), dtype=torch.float64, device=block.tokens.device)
-            counts = torch.zeros_like(sums, dtype=torch.int64)
-            known: set[str] = set()
-            if self.one_pass is not None:
-                known = {name for name, m in self.one_pass.known.items() if m.linear}
-                sums, counts = self.one_pass.uniform(block)
+            if self.one_pass is None:
+                sums = torch.zeros(B, 1, len(self.measures), dtype=torch.float64, device=block.tokens.device)
+                counts, known = torch.zeros_like(sums, dtype=torch.int64), {}
+            else:
+                (sums, counts), known = (t.clone() for t in self.one_pass.uniform(block)), self.one_pass.known
             for k, (name, measure) in enumerate(self.measures.items()):
                 if name not in known:
                     nowhere = torch.zeros_like(block.real)
@@ -157,9 +217,10 @@ class Reader:
 
 
 def means(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """From the sums of blocks of rows to the means over all rows, and where there are any."""
+    """From the sums of blocks of rows, which are used up, to the means over all rows, and where there are any."""
     sums, counts = (total(list(of_blocks)) for of_blocks in zip(*parts, strict=True))
-    return sums / counts.clamp(min=1), counts > 0
+    defined = counts > 0
+    return sums.div_(counts.clamp_(min=1)), defined
 
 
 def plain(measures: dict[str, Measure], rows: Rows) -> tuple[Float[Tensor, "B H K"], Int[Tensor, "B H K"]]:
@@ -202,6 +263,16 @@ def check(off: float, layer: int) -> None:
     """Raise ValueError if rows are off 1 by more than rounding."""
     if not off <= TOLERANCE:  # NaN is not either
         raise ValueError(f"layer {layer}: rows of attention do not sum to 1 (off by {off:.2g})")
+
+
+def product(weights: Float[Tensor, "B H R T"], value: Float[Tensor, "B H T e"]) -> Float[Tensor, "B H R e"]:
+    """What the heads write, in the values' own type."""
+    return (weights @ value.to(weights.dtype)).to(value.dtype)
+
+
+def together(parts: list[Tensor]) -> Tensor:
+    """Blocks of rows, one below the other."""
+    return torch.cat(parts, dim=2) if len(parts) > 1 else parts[0]
 
 
 def total(parts: list[Tensor]) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from attnkit.data import Batch
 from attnkit.fused import OnePass, in_parallel
 from attnkit.measures import MEASURES, applicable, weight
-from attnkit.model import TinyTransformer
+from attnkit.model import ScaledDotProductAttention, TinyTransformer
 from attnkit.reading import Reader, blocks_of, plain, read_batch
 from attnkit.rows import Block, Rows
 from tests.synthetic import BITS, call_of
@@ -121,3 +121,110 @@ def test_a_batch_read_without_the_pass_gives_the_same_readings():
     for length, sums in one.maps.items():
         for name in ("weights", "squares", "uniform"):
             torch.testing.assert_close(getattr(sums, name), getattr(other.maps[length], name))
+
+
+# ---------------------------------------------------------------- softmax and statistics in one
+
+
+def random_scores(B, H, T, size, seed=0):
+    """Scores of sequences padded on the right, of which the last token is special; hidden keys have the lowest."""
+    g = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(0, 2, (B, T), generator=g)
+    mask = torch.arange(T) < torch.randint(1, T + 1, (B, 1), generator=g)
+    last = mask & (torch.arange(T) == mask.sum(dim=1, keepdim=True) - 1)
+    block = Block.of(tokens, mask, special=last)
+    scores = torch.randn(B, H, T, T, generator=g) * size
+    return scores.masked_fill(~block.allowed[:, None], torch.finfo(torch.float32).min), block
+
+
+@pytest.mark.parametrize(("size", "T"), [(1, 1), (3, 7), (20, 17), (3, 67)])
+def test_scores_become_their_softmax_and_are_read_as_it_is(size, T, three_threads):
+    """67 · 67 weights are more than are read at a time. In float32, as the exponentials are."""
+    scores, block = random_scores(11, 3, T, size)
+    weights = scores.softmax(dim=-1)
+    measures = applicable(BITS, special=True)
+    del measures["output_norm"]
+    if size > 3:
+        del measures["selectivity"]  # of weights that float32 no longer holds
+
+    read = scores.clone()
+    sums, counts, off = OnePass(measures).read_scores(read, block)
+    real = block.real[:, None, :, None]
+    expected, n = plain(measures, Rows(block, weights.masked_fill(~real, 0)))
+
+    assert off < 1e-12
+    torch.testing.assert_close(read, weights, rtol=2e-6, atol=1e-35)
+    assert torch.equal(counts, n)
+    torch.testing.assert_close(sums, expected, rtol=2e-6, atol=2e-6 * T)
+
+
+def test_of_a_row_of_scores_far_below_the_others_nothing_is_lost():
+    """Each row is taken from its own highest: adding to all of a row changes nothing."""
+    scores, block = random_scores(5, 2, 7, 3)
+    far = scores + torch.arange(7)[:, None] * -300.0
+    measures = applicable(BITS)
+
+    one, _, _ = OnePass(measures).read_scores(scores.clone(), block)
+    other, _, _ = OnePass(measures).read_scores(far.clone(), block)
+
+    torch.testing.assert_close(other, one, rtol=1e-3, atol=1e-3)  # −1800 and −1803 are 1e-4 less apart in float32
+
+
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
+def test_scores_that_are_no_numbers_are_told(wrong):
+    model = TinyTransformer(2, 15, 3, 7, 2, 11).eval()
+    with torch.no_grad():
+        model.layers[1].attn.W_q.weight[0, 0] = wrong
+
+    with pytest.raises(ValueError, match=r"layer 1: rows of attention do not sum to 1 \(off by nan\)"):
+        read_batch(model, Batch(torch.tensor([[0, 1, 1]])), applicable(BITS))
+
+
+def test_reading_in_one_pass_gives_the_models_own_answers_and_leaves_it_as_it_was():
+    model = TinyTransformer(2, 15, 3, 7, 2, 11).eval()
+    tokens = torch.randint(0, 2, (7, 11), generator=torch.Generator().manual_seed(0))
+    before = model(tokens)
+
+    read = read_batch(model, Batch(tokens, labels=torch.zeros(7, dtype=torch.int64)), applicable(BITS))
+
+    own = -before[0].double().log_softmax(dim=-1)[:, 0]
+    torch.testing.assert_close(read.loss, own, rtol=1e-5, atol=1e-6)
+    after = model(tokens)
+    assert torch.equal(after[0], before[0])
+    assert all(torch.equal(a, b) for a, b in zip(after[1], before[1], strict=True))
+
+
+class Sharp(ScaledDotProductAttention):
+    """All of the weight on the first key."""
+
+    def forward(self, q, k, v, mask=None):
+        weights = torch.zeros(*q.shape[:3], k.shape[2])
+        weights[..., 0] = 1
+        return weights @ v, weights
+
+
+def test_an_attention_of_ones_own_is_read_as_it_is():
+    """Only the article's is computed in the pass."""
+    model = TinyTransformer(2, 15, 3, 7, 2, 11).eval()
+    for layer in model.layers:
+        layer.attn.attention = Sharp()
+    measures = applicable(BITS)
+
+    read = read_batch(model, Batch(torch.tensor([[0, 1, 1]])), measures)
+
+    assert (read.values[..., list(measures).index("first_weight")] == 1).all()
+    assert (read.values[..., list(measures).index("entropy")] == 0).all()
+
+
+def test_exp_is_that_of_torch_to_the_last_bits_of_float32():
+    import numpy as np
+
+    from attnkit.exponential import LOWEST, exp_below
+
+    x = torch.linspace(float(LOWEST) + 0.01, 0, 1009)
+    found = torch.tensor([float(exp_below(np.float32(one))) for one in x.numpy()])
+
+    torch.testing.assert_close(found, x.exp(), rtol=3e-7, atol=0)
+    assert exp_below(np.float32(0)) == 1
+    assert exp_below(np.float32(-1e30)) == exp_below(LOWEST) == 0
+    assert np.isnan(exp_below(np.float32(np.nan)))
