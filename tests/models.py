@@ -94,6 +94,13 @@ def random(config, *, std=0.5, **changes):
     return model
 
 
+def answering(name, architecture, **more):
+    """A random model with a head that predicts."""
+    torch.manual_seed(3)
+    config = type(CONFIGS[name]).from_dict(CONFIGS[name].to_dict() | more)
+    return getattr(transformers, architecture)._from_config(config).eval().requires_grad_(False)
+
+
 def save_two_parts(name, folder, tokenizer):
     """A random model of two parts, as a folder: 2 layers in its encoder and 5 in its decoder, of 3 heads each.
 

@@ -16,6 +16,13 @@ from tests.models import CONFIGS, VOCAB, build
 WORDS = {w: i for i, w in enumerate(["[PAD]", "[CLS]", "[SEP]", "[UNK]", "the", "cat", "sat", "mat"])}
 PAD, CLS, SEP, UNK, THE, CAT, SAT, MAT = range(8)
 TEXTS = ["the cat sat", "cat", "the mat", "mat the cat sat", "sat sat", "cat the mat sat the", "mat"]
+SENTENCES = [
+    "The cat sat on the mat.",
+    "Attention heads look at the previous word, or at the next one.",
+    "To be or not to be.",
+    "Rain fell all night, and in the morning the river had risen.",
+    "Nobody knew where the old road went.",
+]
 CLASSES = 5
 LENGTHS = (7, 3, 5, 1, 4, 6, 3)
 
