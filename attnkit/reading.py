@@ -9,7 +9,7 @@ from functools import reduce
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from attnkit.data import Batch
@@ -76,9 +76,7 @@ def read_batch(model: TinyTransformer, batch: Batch, measures: dict[str, Measure
         maps.append(map_sums(rows, batch.mask, before=maps[0] if maps else None, fused=fused))
         return output, together([part.weights for part in rows])
 
-    fast = reader.one_pass is not None and all(
-        type(site.attention) is ScaledDotProductAttention for site in sites_of(model)
-    )
+    fast = reader.one_pass is not None and all(is_the_articles(site.attention) for site in sites_of(model))
     with attending(model, attend) if fast else observe(model, on_call):
         logits, _ = model(batch.tokens, batch.mask)
     predicted = logits.argmax(dim=1)
@@ -88,6 +86,11 @@ def read_batch(model: TinyTransformer, batch: Batch, measures: dict[str, Measure
     uniform, said = (t.expand(-1, len(read), -1).cpu() for t in reader.uniform())  # every layer sees the same keys
     loss = loss.masked_fill(labels == NO_LABEL, torch.nan).cpu()
     return Readings(values, defined, uniform, said, predicted.cpu(), labels.cpu(), loss, layered(maps))
+
+
+def is_the_articles(attention: nn.Module) -> bool:
+    """And not another class, or a function of one's own in the place of its `forward`."""
+    return type(attention) is ScaledDotProductAttention and "forward" not in vars(attention)
 
 
 def scores_of(

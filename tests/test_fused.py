@@ -203,17 +203,22 @@ class Sharp(ScaledDotProductAttention):
         return weights @ v, weights
 
 
-def test_an_attention_of_ones_own_is_read_as_it_is():
-    """Only the article's is computed in the pass."""
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_attention_of_ones_own_is_read_as_it_is_and_stays(whole):
+    """Only the article's is computed in the pass: another class is not, nor is another function in its place."""
     model = TinyTransformer(2, 15, 3, 7, 2, 11).eval()
     for layer in model.layers:
-        layer.attn.attention = Sharp()
+        if whole:
+            layer.attn.attention = Sharp()
+        else:
+            layer.attn.attention.forward = Sharp().forward
     measures = applicable(BITS)
 
     read = read_batch(model, Batch(torch.tensor([[0, 1, 1]])), measures)
 
     assert (read.values[..., list(measures).index("first_weight")] == 1).all()
     assert (read.values[..., list(measures).index("entropy")] == 0).all()
+    assert all((weights[..., 0] == 1).all() for weights in model(torch.tensor([[0, 1, 1]]))[1])
 
 
 def test_exp_is_that_of_torch_to_the_last_bits_of_float32():
