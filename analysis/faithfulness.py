@@ -72,8 +72,7 @@ def study_texts(subject: TextSubject) -> None:
     found = hffaithfulness.measure_faithfulness(subject.model, subject.batches, replacement, groupings, size=size)
     about = {"replacement": replacement._asdict(), "warnings": subject.notes()}
     leave(subject, found, groupings, time.perf_counter() - started, about)
-    for note in subject.notes():
-        print(f"warning: {note}")
+    subject.warn()
 
 
 def leave(

@@ -109,12 +109,11 @@ def study_texts(subject: TextSubject) -> None:
         if importance.effects == EFFECTS:
             record["accuracy"] = whole[0]
         record["loss" if len(whole) > 1 else "similarity"] = whole[-1]
-        out = subject.out if len(worth) == 1 else subject.out / kind
+        out = subject.out_of(kind, worth)
         write_study(out, "head_importance", tables, record, figures, stale=["pairs", "pruning"])
         print(f"report: {write_report(out)}")
     print(f"{subject.texts.seen.count:,} texts in {seconds:.1f} s")
-    for note in subject.notes():
-        print(f"warning: {note}")
+    subject.warn()
 
 
 def measure_texts(subject: TextSubject, methods: Sequence[str]) -> "dict[str, tuple[Importance, Similarities | None]]":

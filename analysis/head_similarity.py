@@ -84,12 +84,11 @@ def study_texts(subject: TextSubject) -> None:
             "seconds": seconds,
             "warnings": subject.notes(),
         }
-        out = subject.out if len(found) == 1 else subject.out / kind
+        out = subject.out_of(kind, found)
         write_study(out, "similarity", tables, record, figures, stale=OF_TWO)
         print(f"report: {write_report(out)}")
     print(f"{subject.texts.seen.count:,} texts in {seconds:.1f} s")
-    for note in subject.notes():
-        print(f"warning: {note}")
+    subject.warn()
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:

@@ -137,7 +137,7 @@ def study_texts(subject: TextSubject, args: argparse.Namespace) -> None:
             per_token=per_token,
         )
         record = subject.record() | {"attention": kind, "method": " and ".join(sorted(of_kind.methods))}
-        out = subject.out if len(found.of_kind) == 1 else subject.out / kind
+        out = subject.out_of(kind, found.of_kind)
         rows = partial(store.write_per_sequence, kind=kind) if args.per_sequence else None
         leave(out, measured, record, notes=subject.notes(), per_sequence=rows)
     store.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,6 +79,14 @@ class TextSubject:
         if self.texts.seen.labelled:
             return "label"
         return None if self.texts.classes is None else "the model's own predictions"
+
+    def out_of(self, kind: str, kinds: Collection[str]) -> Path:
+        """Where the study of one kind of attention is written: where there are several, each has a folder."""
+        return self.out if len(kinds) == 1 else self.out / kind
+
+    def warn(self) -> None:
+        for note in self.notes():
+            print(f"warning: {note}")
 
     def notes(self) -> list[str]:
         """What must be said aloud of how the texts were read."""

@@ -198,12 +198,11 @@ def study_texts(args: argparse.Namespace) -> None:
             "trainings": [of],
             "warnings": subject.notes(),
         }
-        to = subject.out if len(found) == 1 else subject.out / kind
+        to = subject.out_of(kind, found)
         write_study(to, "training_dynamics", tables, record, figures, stale=OF_SEVERAL)
         print(f"report: {write_report(to)}")
     print(f"{subject.texts.seen.count:,} texts at {len(checkpoints)} checkpoints in {seconds:.1f} s")
-    for note in subject.notes():
-        print(f"warning: {note}")
+    subject.warn()
 
 
 def follow_texts(
