@@ -12,6 +12,7 @@ from tests.browsing import (
     answer,
     bits,
     canvas,
+    field,
     grid,
     large,
     model_says,
@@ -173,13 +174,18 @@ def test_keys_alone_go_from_token_to_token(page):
 
 
 def test_arcs_follow_a_shorter_sequence(page):
+    """A token stays chosen by keys until it is gone; the field is written to without the focus, which would end it."""
     open_large(page, 0, 1)
     arcs(page)
     large(page).focus()
-    page.keyboard.press("ArrowUp")
-    for _ in range(15):
+    for _ in range(16):
         page.keyboard.press("ArrowDown")
     expect(page.locator(".said")).to_contain_text("query 15")
-    type_in(page, "110")
+    for sequence in ("1100110011001101", "110"):
+        write = "(at, text) => { at.value = text; at.dispatchEvent(new Event('input', { bubbles: true })); }"
+        field(page).evaluate(write, sequence)
+        expect(grid(page)).to_have_attribute("data-tokens", " ".join(sequence))
+        if len(sequence) == 16:
+            expect(page.locator(".said")).to_contain_text("query 15")
 
     expect(page.locator(".said")).to_contain_text("Point at a token")
