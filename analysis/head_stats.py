@@ -124,7 +124,6 @@ def study_texts(subject: TextSubject, args: argparse.Namespace) -> None:
         fresh = hfstats.collect(untrained, subject.batches(), vocab, longest=longest, size=size)
     for kind, of_kind in found.of_kind.items():
         measures, classes = found.measures[kind], subject.texts.labels
-        per_token = pretrained.task_of(subject.model) == "language"
         measured = Measured(
             of_kind.stats,
             measures,
@@ -134,7 +133,7 @@ def study_texts(subject: TextSubject, args: argparse.Namespace) -> None:
             untrained=None if fresh is None else fresh.of_kind[kind].stats,
             importance=worth[kind][0] if worth else None,
             offsets=of_kind.offsets,
-            per_token=per_token,
+            per_token=subject.foretells,
         )
         record = subject.record() | {"attention": kind, "method": " and ".join(sorted(of_kind.methods))}
         out = subject.out_of(kind, found.of_kind)

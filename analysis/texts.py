@@ -80,6 +80,13 @@ class TextSubject:
             return "label"
         return None if self.texts.classes is None else "the model's own predictions"
 
+    @property
+    def foretells(self) -> bool:
+        """Does the model foretell tokens? Then its loss is per token."""
+        from attnkit.pretrained import task_of
+
+        return task_of(self.model) == "language"
+
     def out_of(self, kind: str, kinds: Collection[str]) -> Path:
         """Where the study of one kind of attention is written: where there are several, each has a folder."""
         return self.out if len(kinds) == 1 else self.out / kind
@@ -99,6 +106,8 @@ class TextSubject:
                 f"{seen.count:,} texts were read in {seen.sequences:,} windows of at most {longest} tokens; windows of "
                 "one text depend on each other, so the intervals are too narrow"
             )
+        if self.texts.start is not None and not self.texts.seen.paired and self.foretells:
+            notes.append("the texts have no `pair`: what the decoder is to write is the text itself")
         return notes
 
 

@@ -5,8 +5,8 @@ What a model can lose is what it is for:
 - a classifier its answers. With labels: `accuracy_drop`, `loss_increase` and what answers are `lost` and `gained`.
   Without, it is held against what it says as it is: `answers_changed` is the share of answers that are others,
   `divergence` the Kullback–Leibler divergence of what it then says from what it says as it is;
-- a causal language model the next token: `accuracy_drop` is of the share of tokens that it foretells, `loss_increase`
-  of the loss per token, both within one text;
+- a language model the next token: `accuracy_drop` is of the share of tokens that it foretells, `loss_increase` of the
+  loss per token, both within one text; of a model of two parts in the text that its decoder writes;
 - any other model the embedding of a text, as sentence transformers read it: the mean of the last hidden states over
   real tokens, with length 1; of a model of two parts those of its decoder. `embedding_change` is 1 − its cosine with
   the embedding of the model as it is, `similarity_change` how far the cosine of two texts moves, up or down. Pairs are

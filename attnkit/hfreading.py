@@ -4,6 +4,7 @@ Every layer is read under its own mask, so that windows and causal layers have r
 are read off whole maps, one layer at a time; long ones in blocks of rows, without a map.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,7 @@ from attnkit.offsets import OffsetSums, add_diagonals
 from attnkit.pretrained import classes_of, inputs_of, task_of
 from attnkit.reading import NO_LABEL, Reader, Readings, blocks_of
 from attnkit.spans import Scene, Side
-from attnkit.text import TextBatch
+from attnkit.text import NOTHING, TextBatch
 
 WHOLE, BLOCKS = "whole maps", "blocks of rows"  # how attention was computed and read
 
@@ -175,8 +176,7 @@ def joined(model: PreTrainedModel, layers: list[Layer], answers: tuple[Tensor, T
 
 
 def answers_of(model: PreTrainedModel, batch: TextBatch, said: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """What the model predicts of each text, its label, and its loss in nats: of a language model the mean over the
-    tokens that it foretells within the text."""
+    """What the model predicts of each text, its label, and its loss in nats: of a language model that per token."""
     nothing = torch.full((len(batch),), NO_LABEL)
     labels = nothing if batch.labels is None else batch.labels.cpu()
     no_loss = torch.full((len(batch),), torch.nan, dtype=torch.float64)
@@ -189,23 +189,27 @@ def answers_of(model: PreTrainedModel, batch: TextBatch, said: Any) -> tuple[Ten
     return nothing, labels, no_loss
 
 
-def texts_of(batch: TextBatch, logits: Float[Tensor, "B T V"]) -> list[tuple[Tensor, Tensor]]:
-    """The tokens and the logits of each text without its padding."""
-    if batch.mask is None:
-        return list(zip(batch.tokens, logits, strict=True))
-    return [
-        (tokens[real], of_text[real]) for tokens, of_text, real in zip(batch.tokens, logits, batch.mask, strict=True)
-    ]
-
-
 def next_tokens(batch: TextBatch, logits: Float[Tensor, "B T V"]) -> Float[Tensor, "B 2"]:
     """The share of each text's tokens that is foretold, and the loss per token in nats, in float64 on the CPU.
 
-    NaN for a text of one token, which has no next.
+    These are the tokens after the first; in a model of two parts those that its decoder writes, all of them. NaN for a
+    text without any.
     """
     found = []
-    for tokens, of_text in texts_of(batch, logits):
-        loss = cross_entropy(of_text[:-1].float(), tokens[1:], reduction="none")
-        right = of_text[:-1].argmax(dim=-1) == tokens[1:]
+    for targets, of_text in foretold(batch, logits):
+        loss = cross_entropy(of_text.float(), targets, reduction="none")
+        right = of_text.argmax(dim=-1) == targets
         found.append(torch.stack([right.double().mean(), loss.double().mean()]))
     return torch.stack(found).cpu()
+
+
+def foretold(batch: TextBatch, logits: Float[Tensor, "B T V"]) -> Iterator[tuple[Tensor, Tensor]]:
+    """The tokens of each text that the model foretells (t,), and the logits that do (t, V)."""
+    read = batch.looking("decoder")
+    real = torch.ones_like(read.tokens, dtype=torch.bool) if read.mask is None else read.mask
+    for row, of_text in enumerate(logits):
+        if read.targets is None:
+            yield read.tokens[row, real[row]][1:], of_text[real[row]][:-1]
+        else:
+            there = real[row] & (read.targets[row] != NOTHING)
+            yield read.targets[row, there], of_text[there]

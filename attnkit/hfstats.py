@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from transformers import PreTrainedModel
 
 from attnkit.headstats import HeadStats
 from attnkit.hf import LONGEST_WHOLE, Site, attending, whole
-from attnkit.hfreading import read_batch
+from attnkit.hfreading import read_batch, scene_of
 from attnkit.measures import Measure, applicable
 from attnkit.pretrained import inputs_of, two_tokens
 from attnkit.reading import Readings, joined
@@ -151,11 +152,9 @@ def trimmed(batch: TextBatch) -> TextBatch:
         return replace(batch, decoder=decoder)
     used = batch.mask.any(dim=0)
     mask = batch.mask[:, used]
-    tokens, special, segments = (
-        None if t is None else t[:, used] for t in (batch.tokens, batch.special, batch.segments)
-    )
-    assert tokens is not None
-    return TextBatch(tokens, None if mask.all() else mask, batch.labels, special, segments, decoder, batch.places)
+    of_tokens = {name: getattr(batch, name) for name in ("tokens", "special", "segments", "targets")}
+    cut: dict[str, Any] = {name: None if t is None else t[:, used] for name, t in of_tokens.items()}
+    return replace(batch, mask=None if mask.all() else mask, decoder=decoder, **cut)
 
 
 @torch.no_grad()
@@ -172,12 +171,16 @@ def applicable_to(model: PreTrainedModel, batch: TextBatch, vocab: Sequence[str]
 
     with attending(model, attend):
         model(**inputs_of(model, two_tokens(model, batch)))
-    return {kind: applicable_at(of_kind, vocab) for kind, of_kind in sites.items()}
+    known = {kind: scene_of(batch, kind).keys.special is not None for kind in sites}
+    return {kind: applicable_at(of_kind, vocab, special=known[kind]) for kind, of_kind in sites.items()}
 
 
-def applicable_at(sites: list[Site], vocab: Sequence[str]) -> dict[str, Measure]:
-    """Across two texts no statistic has a meaning that is of where a key stands, seen from the query."""
-    measures = applicable(vocab, causal=all(site.causal for site in sites), special=True)
+def applicable_at(sites: list[Site], vocab: Sequence[str], *, special: bool) -> dict[str, Measure]:
+    """Across two texts no statistic has a meaning that is of where a key stands, seen from the query.
+
+    `special`: is it known which tokens are?
+    """
+    measures = applicable(vocab, causal=all(site.causal for site in sites), special=special)
     without_w_o = any(site.w_o is None for site in sites)
     return {
         name: measure

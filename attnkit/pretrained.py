@@ -15,6 +15,7 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     PreTrainedConfig,
@@ -23,6 +24,7 @@ from transformers import (
 )
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
 )
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
@@ -37,8 +39,8 @@ UNLIMITED = 1 << 20  # tokens: what a tokenizer's limit beyond means is that the
 def load(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The model, in eval mode, and the tokenizer of a folder or a hub name. No code that comes with it is run.
 
-    The model is what its config says it was saved as, if that is a classifier or a causal language model, else the
-    body alone. Raises ValueError, in one line, where there is no such model, neither on this machine nor on the hub.
+    The model is what its config says it was saved as, if that is a classifier or a language model, else the body
+    alone. Raises ValueError, in one line, where there is no such model, neither on this machine nor on the hub.
     """
     here = folder_of(name)
     if here is None:
@@ -106,6 +108,8 @@ def auto_class(config: PreTrainedConfig) -> Any:
         return AutoModelForSequenceClassification
     if saved_as == MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type):
         return AutoModelForCausalLM
+    if saved_as == MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.get(config.model_type):
+        return AutoModelForSeq2SeqLM
     return AutoModel
 
 
@@ -163,7 +167,8 @@ def task_of(model: PreTrainedModel) -> str:
     name = type(model).__name__
     if name in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES.values():
         return "classification"
-    return "language" if name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values() else "embedding"
+    language = (MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES)
+    return "language" if any(name in of.values() for of in language) else "embedding"
 
 
 def has_two_parts(model: PreTrainedModel) -> bool:

@@ -6,7 +6,7 @@ any; read a piece at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 COLUMN, PAIR, LABEL = "text", "pair", "label"
 ENDINGS = (".txt", *sequences.READERS)
 MOST_LABELS = 16  # different ones in a file, so that groups stay readable
+NOTHING = -1  # in the place of a token that would be foretold
 CHUNK = 256  # texts that a tokenizer is given at a time
 
 
@@ -36,6 +37,7 @@ class TextBatch(Batch):
     segments: Int[Tensor, "B T"] | None = None  # of pairs: 0 in the first text, 1 in the second
     decoder: TextBatch | None = None  # of models of two parts: what their decoder reads
     places: Int[Tensor, "B 2"] | None = None  # the text's number in its file and the window's in the text, from 0
+    targets: Int[Tensor, "B T"] | None = None  # of a decoder: the token that each of its own foretells, or NOTHING
 
     def looking(self, kind: str) -> TextBatch:
         """The texts whose tokens are the queries of this kind of attention."""
@@ -47,7 +49,7 @@ class TextBatch(Batch):
 
         decoder = None if self.decoder is None else self.decoder.each(change)
         of_tokens = changed(self.mask), changed(self.labels), changed(self.special), changed(self.segments)
-        return TextBatch(change(self.tokens), *of_tokens, decoder, changed(self.places))
+        return TextBatch(change(self.tokens), *of_tokens, decoder, changed(self.places), changed(self.targets))
 
 
 class Text(NamedTuple):
@@ -67,6 +69,7 @@ class Encoded(NamedTuple):
     decoder: Encoded | None
     label: str | None
     place: tuple[int, int] = (0, 0)  # the text's number in its file, the window's in the text
+    targets: list[int] | None = None  # of a decoder: the token that each of its own foretells
 
 
 @dataclass
@@ -78,6 +81,7 @@ class Counts:
     truncated: int = 0  # texts that were cut
     length: int = 0  # tokens of the longest sequence
     labelled: bool = False
+    paired: bool = False
 
 
 @dataclass
@@ -148,6 +152,7 @@ class Texts:
                     raise ValueError(f"{self.path}: row {number}: text: the tokenizer makes no token of it")
             first_number = seen.count
             seen.count += len(chunk)
+            seen.paired = first.pair is not None
             seen.truncated += truncated
             for number, windows in enumerate(found, start=first_number):
                 yield from (window._replace(place=(number, k)) for k, window in enumerate(windows))
@@ -197,14 +202,19 @@ def encode(
 ) -> tuple[list[list[Encoded]], int]:
     """The windows of each text, one where there is no `overlap`; and how many texts were cut to `longest` tokens.
 
-    With `start` the pair, or without one the text itself, is for the decoder, which reads each token's predecessor.
+    With `start` the pair, or without one the text itself, is for the decoder, which reads each token's predecessor. A
+    pair is cut as what is to be written: some tokenizers of models that translate cut the two languages differently.
     """
-    pairs = None if start is not None or texts[0].pair is None else [text.pair or "" for text in texts]
-    found, truncated = tokenized(tokenizer, [text.text for text in texts], pairs, longest, overlap)
+    first, second = [text.text for text in texts], [text.pair or "" for text in texts]
+    paired = texts[0].pair is not None
+    if start is None and paired:
+        found, truncated = tokenized(tokenizer, longest, overlap, text=first, text_pair=second)
+    else:
+        found, truncated = tokenized(tokenizer, longest, overlap, text=first)
     decoders: list[list[Encoded]] | None = None
     if start is not None:
-        second = [text.text if text.pair is None else text.pair for text in texts]
-        decoders, cut = tokenized(tokenizer, second, None, longest, None)
+        written = {"text_target": second} if paired else {"text": first}
+        decoders, cut = tokenized(tokenizer, longest, None, **written)
         truncated = truncated | cut
     windows = []
     for row, text in enumerate(texts):
@@ -214,24 +224,26 @@ def encode(
 
 
 def tokenized(
-    tokenizer: PreTrainedTokenizerBase, texts: list[str], pairs: list[str] | None, longest: int, overlap: int | None
+    tokenizer: PreTrainedTokenizerBase, longest: int, overlap: int | None, **texts: list[str]
 ) -> tuple[list[list[Encoded]], set[int]]:
-    """The windows of each text, and which texts were cut."""
+    """The windows of each text, and which texts were cut. `texts` by the tokenizer's own names."""
     how: dict[str, Any] = {
+        **texts,
         "return_special_tokens_mask": True,
-        "return_token_type_ids": pairs is not None,
+        "return_token_type_ids": "text_pair" in texts,
         "verbose": False,
     }
+    count = len(next(iter(texts.values())))
     if overlap is not None:
         how |= {"truncation": True, "max_length": longest, "stride": overlap, "return_overflowing_tokens": True}
-        whole = tokenizer(texts, **how)
+        whole = tokenizer(**how)
         rows, truncated = whole["overflow_to_sample_mapping"], set()
     else:
-        whole = tokenizer(texts, pairs, **how)
-        rows, truncated = range(len(texts)), {r for r, ids in enumerate(whole["input_ids"]) if len(ids) > longest}
+        whole = tokenizer(**how)
+        rows, truncated = range(count), {r for r, ids in enumerate(whole["input_ids"]) if len(ids) > longest}
         if truncated:
-            whole = tokenizer(texts, pairs, truncation=True, max_length=longest, **how)
-    found: list[list[Encoded]] = [[] for _ in texts]
+            whole = tokenizer(truncation=True, max_length=longest, **how)
+    found: list[list[Encoded]] = [[] for _ in range(count)]
     segments = whole.get("token_type_ids") or [None] * len(whole["input_ids"])
     columns = whole["input_ids"], whole["special_tokens_mask"], segments
     for row, ids, special, segment in zip(rows, *columns, strict=True):
@@ -240,26 +252,36 @@ def tokenized(
 
 
 def shifted(text: Encoded, start: int | None) -> Encoded:
-    """What a decoder reads to foretell a text: its start, then all tokens but the last."""
+    """What a decoder reads to foretell a text, token by token: its start, then all tokens but the last."""
     assert start is not None
-    return text._replace(tokens=[start, *text.tokens[:-1]], special=[1, *text.special[:-1]])
+    read, targets = [start, *text.tokens[:-1]], text.tokens or [NOTHING]
+    return text._replace(tokens=read, special=[1, *text.special[:-1]], targets=targets)
 
 
 def stack(texts: Sequence[Encoded], padding: int, labels: Int[Tensor, _] | None = None) -> TextBatch:
     """Texts side by side, padded on the right whatever the tokenizer's own side: positions that count from the first
     column stay right."""
     batch = pad([torch.tensor(text.tokens, dtype=torch.int64) for text in texts])
-    assert batch.mask is not None
-    special = torch.zeros_like(batch.mask)
-    special[batch.mask] = torch.tensor([s for text in texts for s in text.special], dtype=torch.bool)
-    segments = None
-    if texts[0].segments is not None:
-        segments = torch.zeros_like(batch.tokens)
-        segments[batch.mask] = torch.tensor([s for text in texts for s in text.segments or ()])
+    mask = batch.mask
+    assert mask is not None
+
+    def beside(of_tokens: Iterable[Iterable[int]], padding: int) -> Int[Tensor, "B T"]:
+        whole = torch.full_like(batch.tokens, padding)
+        whole[mask] = torch.tensor([value for of_text in of_tokens for value in of_text], dtype=torch.int64)
+        return whole
+
+    segments = None if texts[0].segments is None else beside((text.segments or () for text in texts), 0)
+    targets = None if texts[0].targets is None else beside((text.targets or () for text in texts), NOTHING)
     decoders = [text.decoder for text in texts if text.decoder is not None]
-    decoder = stack(decoders, padding) if decoders else None
-    tokens = batch.tokens.masked_fill(~batch.mask, padding)
-    return TextBatch(tokens, None if batch.mask.all() else batch.mask, labels, special, segments, decoder)
+    return TextBatch(
+        batch.tokens.masked_fill(~mask, padding),
+        None if mask.all() else mask,
+        labels,
+        special=beside((text.special for text in texts), 0).bool(),
+        segments=segments,
+        decoder=stack(decoders, padding) if decoders else None,
+        targets=targets,
+    )
 
 
 def encode_texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], longest: int) -> tuple[TextBatch, int]:

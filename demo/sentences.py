@@ -131,7 +131,8 @@ def spelled(subject: Subject, batch: TextBatch) -> list[str]:
 
 def named(subject: Subject, answer: int) -> str:
     if subject.task == "language":
-        return readable(subject.tokenizer.convert_ids_to_tokens([answer]))[0]
+        token = subject.tokenizer.convert_ids_to_tokens(answer)  # None: T5's last logits, and others', are of no token
+        return f"#{answer}" if token is None else readable([token])[0]
     return str(subject.model.config.id2label.get(answer, answer))
 
 

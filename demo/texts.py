@@ -111,6 +111,7 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
         "解码器对其文本的表示（{size} 个数，各词元的平均）与所有头都打开时的表示之间的余弦",
     ),
     "next_token": ("After this text the model expects", "模型认为这段文本之后是"),
+    "next_token_two": ("After the decoder’s text the model expects", "模型认为解码器的文本之后是"),
     "tokens_of": ("{count} tokens; at most {longest}", "{count} 个词元，最多 {longest} 个"),
     "tokens_of_two": (
         "{encoder} tokens for the encoder, {decoder} for the decoder; at most {longest} each",

@@ -8,7 +8,12 @@ from copy import deepcopy
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    PreTrainedTokenizerFast,
+)
 
 from attnkit.text import TextBatch
 from tests.models import CONFIGS, VOCAB, build
@@ -25,6 +30,11 @@ SENTENCES = [
 ]
 CLASSES = 5
 LENGTHS = (7, 3, 5, 1, 4, 6, 3)
+AUTO = {
+    "classifier": AutoModelForSequenceClassification,
+    "language": AutoModelForCausalLM,
+    "writer": AutoModelForSeq2SeqLM,  # of one text from another
+}
 
 
 def build_tokenizer(*, special=True, pad_token="[PAD]", side="left"):
@@ -54,12 +64,12 @@ def cut(batch, size):
 
 def with_head(kind, name="bert"):
     """A random model for a purpose, with the weights of `build` and float64, so that what is equal is so to 1e-9."""
-    auto = {"classifier": AutoModelForSequenceClassification, "language": AutoModelForCausalLM}[kind]
     config = deepcopy(CONFIGS[name])
     config.pad_token_id = 0
     config.num_labels = CLASSES
+    config.decoder_start_token_id = CLS
     torch.manual_seed(3)
-    model = auto.from_config(config, attn_implementation="eager").double().eval().requires_grad_(False)
+    model = AUTO[kind].from_config(config, attn_implementation="eager").double().eval().requires_grad_(False)
     for parameter in model.parameters():
         if parameter.ndim == 2:
             torch.nn.init.normal_(parameter, std=0.5)
@@ -75,8 +85,7 @@ def saved(folder, kind):
     if kind == "embedding":
         model = build("bert")
     else:
-        auto = {"classifier": AutoModelForSequenceClassification, "language": AutoModelForCausalLM}[kind]
-        model = auto.from_config(config)
+        model = AUTO[kind].from_config(config)
         for parameter in model.parameters():
             if parameter.ndim == 2:
                 torch.nn.init.normal_(parameter, std=0.5)
