@@ -103,7 +103,7 @@ def study_texts(subject: TextSubject) -> None:
             "attention": kind,
             "sequences": subject.texts.seen.sequences,
             "seconds": seconds,
-            "warnings": subject.notes(),
+            "warnings": subject.notes(worth),
         }
         whole = importance.whole.mean.tolist()
         if importance.effects == EFFECTS:
@@ -113,7 +113,7 @@ def study_texts(subject: TextSubject) -> None:
         write_study(out, "head_importance", tables, record, figures, stale=["pairs", "pruning"])
         print(f"report: {write_report(out)}")
     print(f"{subject.texts.seen.count:,} texts in {seconds:.1f} s")
-    subject.warn()
+    subject.warn(worth)
 
 
 def measure_texts(subject: TextSubject, methods: Sequence[str]) -> "dict[str, tuple[Importance, Similarities | None]]":

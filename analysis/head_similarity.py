@@ -82,13 +82,13 @@ def study_texts(subject: TextSubject) -> None:
             "attention": kind,
             "sequences": round(float(alike.outputs.weight)),
             "seconds": seconds,
-            "warnings": subject.notes(),
+            "warnings": subject.notes(found),
         }
         out = subject.out_of(kind, found)
         write_study(out, "similarity", tables, record, figures, stale=OF_TWO)
         print(f"report: {write_report(out)}")
     print(f"{subject.texts.seen.count:,} texts in {seconds:.1f} s")
-    subject.warn()
+    subject.warn(found)
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:

@@ -138,7 +138,7 @@ def study_texts(subject: TextSubject, args: argparse.Namespace) -> None:
         record = subject.record() | {"attention": kind, "method": " and ".join(sorted(of_kind.methods))}
         out = subject.out_of(kind, found.of_kind)
         rows = partial(store.write_per_sequence, kind=kind) if args.per_sequence else None
-        leave(out, measured, record, notes=subject.notes(), per_sequence=rows)
+        leave(out, measured, record, notes=subject.notes(found.of_kind), per_sequence=rows)
     store.clear()
 
 

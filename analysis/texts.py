@@ -91,12 +91,12 @@ class TextSubject:
         """Where the study of one kind of attention is written: where there are several, each has a folder."""
         return self.out if len(kinds) == 1 else self.out / kind
 
-    def warn(self) -> None:
-        for note in self.notes():
+    def warn(self, kinds: Collection[str] = ()) -> None:
+        for note in self.notes(kinds):
             print(f"warning: {note}")
 
-    def notes(self) -> list[str]:
-        """What must be said aloud of how the texts were read."""
+    def notes(self, kinds: Collection[str] = ()) -> list[str]:
+        """What must be said aloud of how the texts were read. `kinds`: of attention, that was seen."""
         seen, longest = self.texts.seen, self.texts.longest
         notes = []
         if seen.truncated:
@@ -108,6 +108,9 @@ class TextSubject:
             )
         if self.texts.start is not None and not self.texts.seen.paired and self.foretells:
             notes.append("the texts have no `pair`: what the decoder is to write is the text itself")
+        if "cross" in kinds and "encoder" not in kinds:
+            name = type(self.model).__name__
+            notes.append(f"the encoder of {name} computes its attention in a way of its own, which is not measured")
         return notes
 
 

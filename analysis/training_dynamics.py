@@ -196,13 +196,13 @@ def study_texts(args: argparse.Namespace) -> None:
             "sequences": subject.texts.seen.sequences,
             "seconds": seconds,
             "trainings": [of],
-            "warnings": subject.notes(),
+            "warnings": subject.notes(found),
         }
         to = subject.out_of(kind, found)
         write_study(to, "training_dynamics", tables, record, figures, stale=OF_SEVERAL)
         print(f"report: {write_report(to)}")
     print(f"{subject.texts.seen.count:,} texts at {len(checkpoints)} checkpoints in {seconds:.1f} s")
-    subject.warn()
+    subject.warn(found)
 
 
 def follow_texts(

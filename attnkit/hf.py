@@ -29,6 +29,7 @@ NAME = "attnkit"  # of our function among transformers' attention implementation
 LONGEST_WHOLE = 512  # up to so many tokens a map is made as a whole; beyond, rows are made a block at a time
 ROWS = 256  # of such a block
 CROSS = re.compile(r"cross|encoder_attn|encdec", re.IGNORECASE)  # how models call the attention on another sequence
+PART = re.compile("encoder|decoder")  # the outermost tells: a BERT that decodes has its layers in an encoder, too
 PROJECTIONS = ("o_proj", "out_proj", "out_lin", "c_proj", "Wo", "wo", "o", "dense")  # how they call W_O
 
 
@@ -124,7 +125,8 @@ class Watch:
             return "cross"
         if not self.two_parts:
             return "self"
-        return "encoder" if "encoder." in name else "decoder"
+        part = PART.search(name)
+        return "decoder" if part is None else part[0]
 
     def number(self, kind: str, module: nn.Module) -> int:
         order = self.seen.get(kind, 0)

@@ -35,6 +35,14 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
         "另有 {cross} × {heads} 个头从解码器看编码器。"
         "输入一段，看看每个注意力头在看哪里；再关掉一些头，看看会改变什么。",
     ),
+    "two_intro_decoder": (
+        "A model of two parts reads a text, with {decoder} × {heads} heads in its decoder and {cross} × {heads} that "
+        "look from there to its encoder, whose own attention cannot be seen: it is computed in a way of its own. Type "
+        "a text, see where each of the attention heads looks, and switch heads off to learn what they change.",
+        "一个由两部分组成的模型读入文本：解码器有 {decoder} × {heads} 个头，"
+        "另有 {cross} × {heads} 个头从解码器看编码器；编码器自身的注意力以其特有的方式计算，无法看到。"
+        "输入一段，看看每个注意力头在看哪里；再关掉一些头，看看会改变什么。",
+    ),
     "text_how": (
         "Each square is one head. A **row** is a query, the token that looks; a **column** is a key, a token that is "
         "looked at. The darker a cell, the more of its attention the query gives that key; each row adds up to 1. "

@@ -10,9 +10,16 @@ import pytest
 pytest.importorskip("transformers", reason="transformers is not installed: pip install 'attnkit[hf]'")
 
 import torch
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    BertConfig,
+    EncoderDecoderConfig,
+    LongT5Config,
+    LongT5ForConditionalGeneration,
+)
 
 from analysis import head_stats, head_tables
-from attnkit import hfreading, pretrained
+from attnkit import hf, hfreading, pretrained
 from attnkit.hfimportance import measure_importance, of_kind
 from attnkit.hfstats import collect
 from attnkit.replay import Layers
@@ -24,6 +31,7 @@ from tests.texts import CAT, CLS, MAT, PAD, SAT, SEP, THE, build_tokenizer, cut,
 
 KINDS = ("encoder", "decoder", "cross")
 VOCABULARY = [str(k) for k in range(VOCAB)]
+DECODES = {"is_decoder": True, "add_cross_attention": True}
 WRITTEN = (4, 6, 2, 3, 7, 1, 5)  # tokens
 
 
@@ -235,3 +243,52 @@ def test_an_answer_that_is_no_token_of_the_tokenizer_is_told_by_its_number(folde
 
     assert sentences.named(subject, CAT) == "cat"
     assert sentences.named(subject, 91) == "#91"
+
+
+def two_berts():
+    """A BERT that another one writes after; transformers has no body of such a model, and no config with sizes."""
+    small = {"vocab_size": VOCAB, "hidden_size": 15, "num_attention_heads": H, "num_hidden_layers": LAYERS}
+    encoder, decoder = (BertConfig(**small, intermediate_size=7, **more) for more in ({}, DECODES))
+    config = EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    config.decoder_start_token_id, config.pad_token_id = CLS, PAD
+    torch.manual_seed(3)
+    return AutoModelForSeq2SeqLM.from_config(config, attn_implementation="eager").eval().requires_grad_(False)
+
+
+def test_of_two_berts_each_has_its_own_attention(tmp_path):
+    """Both have their layers in a part that is called encoder."""
+    two_berts().save_pretrained(tmp_path)
+    build_tokenizer().save_pretrained(tmp_path)
+    model, _ = pretrained.load(str(tmp_path))
+    batch, calls = pairs(), []
+    with hf.observe(model, calls.append):
+        model(**pretrained.inputs_of(model, batch))
+    said = two_berts()(**pretrained.inputs_of(model, batch), output_attentions=True)
+
+    assert type(model).__name__ == "EncoderDecoderModel"
+    own = {"encoder": said.encoder_attentions, "decoder": said.decoder_attentions, "cross": said.cross_attentions}
+    assert sorted((call.kind, call.layer) for call in calls) == sorted((k, n) for k in KINDS for n in range(LAYERS))
+    for call in calls:
+        torch.testing.assert_close(call.weights, own[call.kind][call.layer], atol=1e-5, rtol=0)
+
+
+def test_an_encoder_whose_attention_cannot_be_seen_is_told_of(tmp_path, monkeypatch, capsys):
+    """LongT5's computes it in blocks of its own."""
+    monkeypatch.setattr(head_tables, "draw", lambda *_: None)
+    monkeypatch.setattr(head_tables, "write_report", lambda *_: None)
+    config = LongT5Config(vocab_size=VOCAB, d_model=15, d_kv=4, num_heads=H, num_layers=LAYERS, d_ff=7, local_radius=3)
+    config.decoder_start_token_id = PAD
+    LongT5ForConditionalGeneration(config).save_pretrained(tmp_path)
+    build_tokenizer().save_pretrained(tmp_path)
+    (file := tmp_path / "texts.txt").write_text("the cat sat\nmat", encoding="utf-8")
+    said = "the encoder of LongT5ForConditionalGeneration computes its attention in a way of its own, which is not me"
+
+    head_stats.main(["--hf", str(tmp_path), "--text", str(file), "--out", str(tmp_path / "out"), "--device", "cpu"])
+    subject = served.serve(str(tmp_path))
+    served.subject = None
+
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["cross", "decoder"]
+    assert said in capsys.readouterr().out
+    assert said in json.loads((tmp_path / "out" / "cross" / "run.json").read_text())["warnings"][-1]
+    for language, words in (("en", "whose own attention cannot be seen"), ("zh", "无法看到")):
+        assert words in parts.text_words(language, subject)["intro"]
