@@ -171,8 +171,8 @@ def text_words(language: str, subject: Subject) -> dict[str, str]:
         texts["how"] = say("text_how")
     else:
         layers = {kind: subject.layers(kind) for kind in subject.kinds}
-        intro = "two_intro" if "encoder" in layers else "two_intro_decoder"
-        texts["intro"] = say(intro, **layers, heads=subject.heads)
+        known = {**layers, "heads": subject.heads}
+        texts["intro"] = say("two_intro", **known) if "encoder" in layers else say("two_intro_decoder", **known)
         parts = say("two_how") if subject.two_texts else say("two_how_classifier")
         texts["how"] = f"{parts}\n\n{say('text_how')}"
     if subject.two_texts:
