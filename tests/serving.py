@@ -32,6 +32,7 @@ CHROMIUM_ARGS = [
     "--no-first-run",
     "--disable-smooth-scrolling",  # else what is pointed at may be on its way to another place
 ]
+ON_THEIR_WAY = shutil.ignore_patterns("*.pyc*", "*.tmp.*")  # files that others may be about to rename
 PATIENCE = 180  # seconds for a server to start, to answer or to end, however busy the machine
 
 
@@ -83,9 +84,12 @@ def add_reference(folder: Path) -> Reference:
 
 
 def build_site(folder: Path) -> Path:
-    """Copy what the app needs, so that it runs on a test's checkpoints and none of its files is the repository's."""
+    """Copy what the app needs, so that it runs on a test's checkpoints and none of its files is the repository's.
+
+    What numba has kept of its loops comes along: to compile them anew takes each server many seconds.
+    """
     for package in ("attnkit", "demo"):
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / package, folder / package, ignore=ON_THEIR_WAY)
     (folder / "checkpoints").mkdir()
     return folder
 
