@@ -19,23 +19,18 @@ import torch
 
 from demo import api, parts, served, words
 from demo.events import (
-    ablate,
     choose,
     compare,
     draw_lot,
     edit,
-    edit_event,
     effects,
-    look,
     open_page,
     page,
     page_event,
     save,
     second_of,
-    show,
     study,
     translate,
-    travel,
 )
 from demo.lanes import EDITS, REST
 from demo.words import say
@@ -70,10 +65,12 @@ def build(subject: served.Subject | None = None) -> gr.Blocks:
             with gr.Column(scale=8, min_width=320, elem_id="right"):
                 cells = parts.token_cells(visible=of_checkpoints)
                 grid = parts.attention_grid()
+        # The scripts write here what is asked beside the texts: see field.js.
         off = gr.Textbox(visible="hidden", elem_id="off")
-        kind = gr.Textbox("", visible="hidden")
-        replacement = gr.Textbox("zero", visible="hidden")
-        step = gr.Textbox("", visible="hidden")
+        kind = gr.Textbox("", visible="hidden", elem_id="kind")
+        replacement = gr.Textbox("zero", visible="hidden", elem_id="replacement")
+        step = gr.Textbox("", visible="hidden", elem_id="step")
+        again = gr.Textbox("", visible="hidden", elem_id="again")
         file = gr.HTML(html_template="", visible="hidden")  # a Download on its way to the browser
 
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
@@ -82,17 +79,18 @@ def build(subject: served.Subject | None = None) -> gr.Blocks:
         chosen = [sequence, second, examples, off, kind, step, *shown]
         spoken = [intro, language, none_yet, random, clear, checkpoint, broken, how]
         blocks.load(open_page, None, [everything, checkpoint, replacement, *chosen, *spoken], **quiet)
-        language.input(page(translate), asked, [*chosen, *spoken], **quiet)
+        language.input(page(translate), asked, [sequence, second, examples, grid, cells, *spoken], **quiet)
         checkpoint.input(page(choose), asked, chosen, **quiet)
         # While one types, what comes in between may be dropped. Each page has one edit on its way at most; it does not
         # pay for the three requests of gradio's queue.
         typed: dict[str, Any] = {"trigger_mode": "always_last", "queue": False, **quiet}
-        gr.on([sequence.change, second.change], edit(show, 3), asked, [problem, *shown], **typed)
-        grid.ablate(page_event(ablate), asked, [off, replacement, *shown], **quiet)
+        fields = [field.change for field in (sequence, second, off, replacement, step, kind, again)]
+        gr.on([*fields, language.input], edit, asked, [problem, *shown], **typed)
+        # Gradio lets two of them pass at once, and then the later answer may be the earlier question's: see asking.js.
+        tell = "(...now) => void window.dispatchEvent(new CustomEvent('asked', { detail: now }))"
+        grid.answered(None, asked, None, js=tell, **quiet)
         # What single changes would do takes longer: it follows the grid, so that typing never waits for it.
         grid.redraw(page_event(effects), asked, [grid, cells, ranks], trigger_mode="multiple", **quiet)
-        grid.travel(edit_event(travel, 4), asked, [problem, step, *shown], **typed)
-        grid.look(edit_event(look, 4), asked, [problem, kind, *shown], **typed)
         grid.compare(page_event(compare), asked, grid, **quiet)
         grid.study(page_event(study), asked, grid, **quiet)
         random.click(page(draw_lot), asked, sequence, **quiet)

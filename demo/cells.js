@@ -37,7 +37,7 @@ function cell(i) {
 function turn(i) {
   const { vocab, separator } = prop("value"), tokens = [...prop("value").tokens];
   tokens[i] = vocab[(vocab.indexOf(tokens[i]) + 1) % vocab.length];
-  typeIn(tokens.join(separator));
+  write("sequence", tokens.join(separator));
 }
 
 // Numbers of an earlier sequence are never shown beside this one.

@@ -1,7 +1,7 @@
 """What the page calls: a visitor's question in, what its components show out. It is computed elsewhere."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from html import escape
 from typing import Any
 
@@ -14,6 +14,8 @@ from demo.sentences import Sentence
 from demo.served import Subject
 from demo.shelf import at_step, open_checkpoint, shelf
 from demo.words import say
+
+Props = dict[str, Any]  # what a component is told, by name
 
 
 @dataclass(frozen=True)
@@ -72,35 +74,27 @@ def page_event(view: Callable[[gr.EventData, Asked], Any]) -> Callable[..., Awai
     return call
 
 
-def edit(view: Callable[..., tuple[Any, ...]], outputs: int) -> Callable[..., Awaitable[Any]]:
-    """The same for an edit; what is wrong with it stands before the view's `outputs`, and what is shown stays.
+async def edit(*values: Any) -> tuple[Any, ...]:
+    """What is wrong with the question, in its own place; then the answer, the grid and the cells, which stay if it is.
 
     Neither gradio's toasts, which edits that pass by its queue do not reach, nor its `validator`, a request of its
     own before each answer.
     """
-
-    async def call(*values: Any) -> tuple[Any, ...]:
-        try:
-            return "", *await EDITS.run(lambda: view(Asked(*values)))
-        except ValueError as error:
-            return parts.problem(words.sentence(values[0], error)), *[gr.skip()] * outputs
-
-    return call
-
-
-def edit_event(view: Callable[[gr.EventData, Asked], tuple[Any, ...]], outputs: int) -> Callable[..., Awaitable[Any]]:
-    async def call(event: gr.EventData, *values: Any) -> tuple[Any, ...]:
-        found: tuple[Any, ...] = await edit(lambda asked: view(event, asked), outputs)(*values)
-        return found
-
-    return call
+    asked = Asked(*values)
+    try:
+        answer, grid, cells = await EDITS.run(lambda: show(asked))
+    except ValueError as error:
+        problem = parts.problem(words.sentence(asked.language, error))
+        return problem, gr.skip(), gr.HTML(asked=wire(astuple(asked))), gr.skip()
+    return "", answer, gr.HTML(**grid), gr.HTML(**cells)
 
 
-def show(asked: Asked) -> tuple[Any, ...]:
-    """The answer, the grid and the cells."""
+def show(asked: Asked) -> tuple[str, Props, Props]:
+    """The answer; what the grid is told, with what it is of; and what the cells are."""
     reading = asked.read()
-    cells = gr.skip() if isinstance(reading, Sentence) else wire(packing.cells(reading))
-    return parts.answer(asked.language, reading), wire(packing.packed(reading)), cells
+    grid: Props = {"value": wire(packing.packed(reading)), "asked": wire(astuple(asked))}
+    cells: Props = {} if isinstance(reading, Sentence) else {"value": wire(packing.cells(reading))}
+    return parts.answer(asked.language, reading), grid, cells
 
 
 def effects(event: gr.EventData, asked: Asked) -> tuple[Any, ...]:
@@ -135,92 +129,79 @@ def study(event: gr.EventData, asked: Asked) -> Any:
     return gr.HTML(studies=wire(packing.studies(str(event.checkpoint))))
 
 
-def ablate(event: gr.EventData, asked: Asked) -> tuple[Any, ...]:
-    """Switch heads off or on, as the grid says."""
-    after = replace(asked, off=event.off, replacement=event.replacement)
-    return after.off, after.replacement, *show(after)
-
-
-def travel(event: gr.EventData, asked: Asked) -> tuple[Any, ...]:
-    """The same sequence after more or fewer steps of training."""
-    after = replace(asked, step=str(event.step))
-    return after.step, *show(after)
-
-
-def look(event: gr.EventData, asked: Asked) -> tuple[Any, ...]:
-    """The same texts, and another kind of attention."""
-    after = replace(asked, kind=str(event.kind))
-    return after.kind, *show(after)
-
-
 def choose(asked: Asked) -> tuple[Any, ...]:
     """All that depends on the checkpoint. What was typed and switched stays where this checkpoint can take it.
 
     A component is told everything in one update: of two in one answer the first would be lost.
     """
-    if served.subject:
-        return choose_text(served.subject, asked)
-    info, _ = open_checkpoint(asked.checkpoint)
-    found = samples.near_ties(asked.checkpoint)
-    sequence, off = asked.sequence, asked.off
-    try:
-        views.token_ids(info, sequence)
-    except ValueError:
-        sequence = found.get("more") or samples.random_sequence(asked.checkpoint)
-    try:
-        views.known_heads(info.model.n_layers, info.model.n_heads, views.heads_of(off))
-    except ValueError:
-        off = ""
-    step = asked.step if asked.step in map(str, info.snapshots) else ""
-    after = replace(asked, sequence=sequence, off=off, step=step)
+    after = fitting_text(served.subject, asked) if served.subject else fitting(asked)
+    sequence, second, examples, of_grid, of_cells = labels(after)
     verdict, grid, cells = show(after)
-    texts = words.page_words(asked.language)
-    placeholder = say(asked.language, "placeholder", longest=info.model.max_len, vocab=" ".join(info.task.vocab))
-    labels = [say(asked.language, kind, ones=s.count("1"), length=len(s)) for kind, s in found.items()]
     return (
-        gr.Textbox(value=sequence, placeholder=placeholder, label=texts["sequence"]),
-        gr.skip(),
-        gr.Dataset(samples=[[s] for s in found.values()], sample_labels=labels, visible=bool(found)),
-        off,
-        gr.skip(),
-        step,
+        gr.Textbox(value=after.sequence, **sequence),
+        gr.Textbox(value=after.second, **second),
+        examples,
+        after.off,
+        after.kind,
+        after.step,
         verdict,
-        gr.HTML(
-            value=grid,
-            over_set=wire(parts.over_set(asked.language, asked.checkpoint)),
-            words=wire(texts),
-            checkpoints=wire(shelf()[0]),
-        ),
-        gr.HTML(value=cells, words=wire(texts)),
+        gr.HTML(**grid, **of_grid),
+        gr.HTML(**cells, **of_cells),
     )
 
 
-def choose_text(subject: Subject, asked: Asked) -> tuple[Any, ...]:
-    """The same for a transformers model, which has no more than texts and heads."""
-    texts, off, tries = parts.text_words(asked.language, subject), asked.off, samples.texts(subject.two_texts)
-    sequence, second = asked.sequence, asked.second
+def fitting(asked: Asked) -> Asked:
+    """The question as its checkpoint can take it."""
+    info, _ = open_checkpoint(asked.checkpoint)
     try:
-        served.tokenized(subject, sequence, second)
+        views.token_ids(info, asked.sequence)
     except ValueError:
-        sequence, second = next(iter(tries.items()))
+        start = samples.near_ties(asked.checkpoint).get("more") or samples.random_sequence(asked.checkpoint)
+        asked = replace(asked, sequence=start)
     try:
-        served.known_heads_of(subject, views.heads_of(off))
+        views.known_heads(info.model.n_layers, info.model.n_heads, views.heads_of(asked.off))
     except ValueError:
-        off = ""
-    kind = asked.kind if asked.kind in subject.kinds else subject.kinds[0]
-    verdict, grid, _ = show(replace(asked, sequence=sequence, second=second, off=off, kind=kind))
-    placeholder = say(asked.language, "text_placeholder", longest=subject.longest)
-    of_second = say(asked.language, "second_placeholder", longest=subject.longest)
+        asked = replace(asked, off="")
+    return asked if asked.step in map(str, info.snapshots) else replace(asked, step="")
+
+
+def fitting_text(subject: Subject, asked: Asked) -> Asked:
+    """The same for a transformers model, which has no more than texts, heads and kinds of attention."""
+    try:
+        served.tokenized(subject, asked.sequence, asked.second)
+    except ValueError:
+        sequence, second = next(iter(samples.texts(subject.two_texts).items()))
+        asked = replace(asked, sequence=sequence, second=second)
+    try:
+        served.known_heads_of(subject, views.heads_of(asked.off))
+    except ValueError:
+        asked = replace(asked, off="")
+    return replace(asked, kind=asked.kind if asked.kind in subject.kinds else "", step="")
+
+
+def labels(asked: Asked) -> tuple[Props, Props, gr.Dataset, Props, Props]:
+    """The words of both fields, of the examples, of the grid and of the cells."""
+    language, subject = asked.language, served.subject
+    if subject:
+        texts, tries = parts.text_words(language, subject), samples.texts(subject.two_texts)
+        return (
+            {"label": texts["sequence"], "placeholder": say(language, "text_placeholder", longest=subject.longest)},
+            {"label": texts["second"], "placeholder": say(language, "second_placeholder", longest=subject.longest)},
+            gr.Dataset(samples=[[text] for text in tries], visible=True),
+            {"over_set": wire(None), "words": wire(texts), "checkpoints": wire([subject.name])},
+            {},
+        )
+    info, _ = open_checkpoint(asked.checkpoint)
+    texts, found = words.page_words(language), samples.near_ties(asked.checkpoint)
+    placeholder = say(language, "placeholder", longest=info.model.max_len, vocab=" ".join(info.task.vocab))
+    names = [say(language, kind, ones=s.count("1"), length=len(s)) for kind, s in found.items()]
+    over_set = wire(parts.over_set(language, asked.checkpoint))
     return (
-        gr.Textbox(value=sequence, placeholder=placeholder, label=texts["sequence"]),
-        gr.Textbox(value=second, placeholder=of_second, label=texts["second"]),
-        gr.Dataset(samples=[[text] for text in tries], visible=True),
-        off,
-        kind,
-        "",
-        verdict,
-        gr.HTML(value=grid, over_set=wire(None), words=wire(texts), checkpoints=wire([subject.name])),
-        gr.skip(),
+        {"label": texts["sequence"], "placeholder": placeholder},
+        {},
+        gr.Dataset(samples=[[s] for s in found.values()], sample_labels=names, visible=bool(found)),
+        {"over_set": over_set, "words": wire(texts), "checkpoints": wire(shelf()[0])},
+        {"words": wire(texts)},
     )
 
 
@@ -273,7 +254,10 @@ def first_view(language: str, link: dict[str, str]) -> tuple[Any, ...]:
 
 
 def translate(asked: Asked) -> tuple[Any, ...]:
-    return *choose(asked), *speak(asked.language)
+    """All words but those of the answer, which is asked for again besides."""
+    sequence, second, examples, grid, cells = labels(asked)
+    fields = gr.Textbox(**sequence), gr.Textbox(**second)
+    return *fields, examples, gr.HTML(**grid), gr.HTML(**cells), *speak(asked.language)
 
 
 def save(event: gr.EventData, asked: Asked) -> figures.Download:

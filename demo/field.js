@@ -1,7 +1,10 @@
-// Types a sequence for the visitor: the text field is the one place where it stands, and all else follows it.
-function typeIn(text) {
-  const field = document.querySelector("#sequence textarea, #sequence input");
-  const prototype = field.tagName === "INPUT" ? HTMLInputElement.prototype : HTMLTextAreaElement.prototype;
-  Object.getOwnPropertyDescriptor(prototype, "value").set.call(field, text);
-  field.dispatchEvent(new Event("input", { bubbles: true }));
+// What is asked stands in the page's fields, seen and hidden, and nowhere else: all that is shown follows them.
+
+const field = (id) => document.querySelector(`#${id} textarea, #${id} input`);
+
+// Writes as a visitor would.
+function write(id, text) {
+  const prototype = field(id).tagName === "INPUT" ? HTMLInputElement.prototype : HTMLTextAreaElement.prototype;
+  Object.getOwnPropertyDescriptor(prototype, "value").set.call(field(id), text);
+  field(id).dispatchEvent(new Event("input", { bubbles: true }));
 }

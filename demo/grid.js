@@ -1,7 +1,6 @@
 // Draws every head's attention map, with a switch for each head.
 //
-// Events: ablate {off, replacement} when a head is switched; redraw when the grid has changed; look {kind} when attention of
-// another kind is asked for; save {ending, head, …} when a file is.
+// Events: redraw when the grid has changed; save {ending, head, …} when a file is asked for.
 
 let view = null; // what is drawn: props.value, unpacked
 let shown = null; // the numbers that are drawn: {values, both}
@@ -48,17 +47,13 @@ function panel(layer, head) {
 // A head as links write it, "0.1" or "cross.0.1", and in words.
 const nameOf = ({ layer, head }) => [view.kind, layer, head].filter((part) => part !== undefined).join(".");
 const placeName = (place) => (view.kind ? t("head_of_kind", { ...place, kind: t(`kind_${view.kind}`) }) : t("layer_head", place));
-const namesOff = () => view.off.split(" ").filter(Boolean);
-const isOff = (place) => namesOff().includes(nameOf(place));
+const isOff = (place) => view.off.split(" ").includes(nameOf(place));
 const same = (a, b) => Boolean(a && b && a.layer === b.layer && a.head === b.head);
 
+// What is off by what is asked, which may not be answered yet: else the first of two quick switches were forgotten.
 function flipSwitch(mine) {
-  const others = namesOff().filter((name) => name !== nameOf(mine));
-  ablate((isOff(mine) ? others : [...others, nameOf(mine)]).join(" "));
-}
-
-function ablate(off, replacement = view.replacement) {
-  trigger("ablate", { off, replacement });
+  const off = field("off").value.split(" ").filter(Boolean), others = off.filter((name) => name !== nameOf(mine));
+  write("off", (others.length < off.length ? others : [...others, nameOf(mine)]).join(" "));
 }
 
 // ---------------------------------------------------------------- drawing
@@ -126,21 +121,22 @@ function paint() {
 // ---------------------------------------------------------------- what each head is worth here
 
 const patience = () => 10_000 + 500 * view.layers * view.heads; // ms: an answer that is not there by then was lost
-const waiting = { number: 0, since: null, state: "" }; // for the answer to which question
+const waiting = { number: 0, since: null, of: "" }; // for the answer to which question
+const inWords = () => `${view.state} ${t("language")}`; // statistics and ranks come in a language
 
 // One question at a time: while one types, those in between are never asked.
 function askEffects() {
   if (waiting.since !== null && performance.now() - waiting.since < patience()) return;
   waiting.since = performance.now();
   waiting.number += 1;
-  waiting.state = view.state;
+  waiting.of = inWords();
   trigger("redraw", { of: questionOf(view), number: waiting.number });
 }
 
 function gotEffects() {
   if (!view || !prop("effects")) return;
   if (prop("effects").number === waiting.number) waiting.since = null;
-  if (waiting.state !== view.state) askEffects();
+  if (waiting.of !== inWords()) askEffects();
   tellEffects();
 }
 

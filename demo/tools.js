@@ -45,7 +45,7 @@ function save(ending, head) {
 function tryRow(label, sequences) {
   const row = make("div", "save");
   row.append(make("span", "", label));
-  for (const sequence of sequences) row.append(action(sequence, "sequence", () => typeIn(sequence)));
+  for (const sequence of sequences) row.append(action(sequence, "sequence", () => write("sequence", sequence)));
   return row;
 }
 
@@ -75,16 +75,16 @@ function buildTools() {
     paint();
   });
   const fills = [["zero", t("replacement_zero")], ["mean", t("replacement_mean")]];
-  const filling = choice(t("replacement"), view.replacement, fills, (answer) => ablate(view.off, answer));
+  const filling = choice(t("replacement"), view.replacement, fills, (answer) => write("replacement", answer));
   filling.hidden = !view.off.length || !view.means;
   const legend = make("div", "legend");
   legend.setAttribute("role", "img");
   legend.setAttribute("aria-label", t("legend"));
   legend.append(make("span", "low"), make("span", "bar"), make("span", "top"));
-  const allOn = action(t("all_on"), "all-on", () => ablate(""));
+  const allOn = action(t("all_on"), "all-on", () => write("off", ""));
   allOn.hidden = !view.off.length;
   const kinds = view.kinds.map((kind) => [kind, t(`kind_${kind}`)]);
-  const which = kinds.length ? [choice(t("kind"), view.kind, kinds, (kind) => trigger("look", { kind }))] : [];
+  const which = kinds.length ? [choice(t("kind"), view.kind, kinds, (kind) => write("kind", kind))] : [];
   $(".tools").replaceChildren(...which, what, scale, legend, filling, allOn);
   const near = view.means ? [tryRow(t("nearest_wrong"), prop("over_set").nearest_wrong)] : [];
   const take = saveRow(t("save_all"), ["png", "svg", "pdf", "csv", "npz"], null), said = make("span", "link-said");

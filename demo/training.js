@@ -1,6 +1,6 @@
 // A slider over the snapshots of the checkpoint's training.
 //
-// Event: travel {step} asks for the sequence after so many steps; "" for the trained weights.
+// The field #step is of so many steps; "" of the trained weights.
 
 const stepOf = ({ checkpoint, steps }) => {
   const at = steps.findIndex((step) => checkpoint.endsWith(`@${step}`));
@@ -18,7 +18,7 @@ function tellTraining() {
     slider.addEventListener("input", () => {
       const at = Number(slider.value);
       tellStep(at);
-      trigger("travel", { step: at === view.steps.length - 1 ? "" : view.steps[at] });
+      write("step", at === view.steps.length - 1 ? "" : view.steps[at]);
     });
     label.append(slider);
     box.replaceChildren(label, make("span", "step"));

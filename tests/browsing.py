@@ -145,6 +145,34 @@ def answer(page):
     return page.locator(".answer")
 
 
+def hold(page, part):
+    """From now on: keep back the first answer to a question that has `part` in it."""
+    page.evaluate(
+        """(part) => {
+            const ask = window.fetch;
+            window.fetch = async (...question) => {
+                const answer = await ask(...question);
+                if (!window.letGo && String(question[1]?.body).includes(part)) {
+                    await new Promise((letGo) => (window.letGo = letGo));
+                }
+                return answer;
+            };
+        }""",
+        part,
+    )
+
+
+def held(page):
+    page.wait_for_function("Boolean(window.letGo)")
+
+
+def let_go(page):
+    """Let the answer come, and wait until it has been drawn."""
+    drawn = grid(page).get_attribute("data-drawn")
+    page.evaluate("letGo()")
+    expect(grid(page)).not_to_have_attribute("data-drawn", drawn)
+
+
 def canvas(page, layer, head):
     return page.get_by_role("button", name=re.compile(f"^layer {layer}, head {head},")).locator("canvas")
 

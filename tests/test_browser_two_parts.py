@@ -13,7 +13,23 @@ from transformers import AutoModel, AutoTokenizer
 
 from attnkit.pretrained import inputs_of
 from attnkit.text import Text, encode, stack
-from tests.browsing import answer, canvas, copied, faults, field, grid, in_map, large, save, settled, switch, tip
+from tests.browsing import (
+    answer,
+    canvas,
+    copied,
+    faults,
+    field,
+    grid,
+    held,
+    hold,
+    in_map,
+    large,
+    let_go,
+    save,
+    settled,
+    switch,
+    tip,
+)
 from tests.models import save_two_parts
 from tests.serving import CHROMIUM, build_site, serve
 from tests.texts import build_tokenizer
@@ -161,6 +177,19 @@ def test_files_and_links_are_of_the_kind_that_is_shown(page, open_page, cross):
     expect(grid(there)).to_have_attribute("data-off", "cross.4.2")
     expect(grid(there)).to_have_attribute("data-tokens", QUERIES)
     expect(there.locator("#second textarea")).to_have_value(SECOND)
+
+
+def test_a_kind_that_is_chosen_before_the_last_answer_is_there_stays(page):
+    hold(page, '"the cat sat"')
+    page.locator("#second textarea").fill("the cat sat")
+    held(page)
+    for kind in ("decoder", "cross"):
+        page.get_by_role("radio", name=kind).check()
+    let_go(page)
+
+    expect(grid(page)).to_have_attribute("data-tokens", "[PAD] [CLS] the cat sat")
+    expect(grid(page)).to_have_attribute("data-keys", KEYS)
+    expect(page.get_by_role("radio", name="cross")).to_be_checked()
 
 
 def test_keys_alone_choose_the_kind_and_keep_the_focus(page):
