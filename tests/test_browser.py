@@ -227,3 +227,12 @@ def test_a_phone_needs_no_sideways_scrolling_and_a_tap_opens_a_head(open_page):
 
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert canvas(page, 0, 0).bounding_box()["width"] > 140
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_on_a_phone_the_introduction_has_the_whole_width_and_the_languages_stand_over_it(open_page, language):
+    page = open_page(width=390, height=844, is_mobile=True, query=f"&language={language}")
+    intro, field_box, languages = (page.locator(part).bounding_box() for part in ("#intro", "#sequence", "#language"))
+
+    assert intro["width"] >= field_box["width"]
+    assert languages["y"] + languages["height"] <= intro["y"]
