@@ -7,6 +7,7 @@ The frames are those of `analysis.head_stats`: `head_stats_long` (layer, head, s
 ci_low, ci_high where there is a sampling error) and `histograms` (layer, head, statistic, group, low, high, count).
 """
 
+import math
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.colors import PowerNorm, to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -70,7 +72,9 @@ def statistic_heatmap(frame: pd.DataFrame, statistic: str, *, group: str = "all"
     table = layer_by_head(rows)
     L, H = table.shape
     if ax is None:
-        ax = new_figure(min(max(4.2, 0.72 * H + 1.8), 16), min(max(1.9, 0.5 * L + 1.3), 16), "constrained").subplots()
+        ax = new_figure(
+            min(max(4.2, 0.72 * H + 1.8), 16.0), min(max(1.9, 0.5 * L + 1.3), 16.0), "constrained"
+        ).subplots()
     uniform = same_for_all(rows["uniform"])
     draw_cells(ax, table, uniform, size=9.0 if max(L, H) <= MAX_WRITTEN else None)
     note = "" if uniform is None else f"\nwhite: uniform attention, {number(uniform)}"
@@ -252,17 +256,30 @@ def same_for_all(values: pd.Series) -> float | None:
 
 def draw_cells(ax: Axes, table: pd.DataFrame, reference: float | None, *, size: float | None) -> None:
     """A heat map whose colours tell the departure from `reference`, with its values written in `size` points."""
-    sns.heatmap(table, cbar=False, linewidths=1, linecolor=PAPER, ax=ax, **cell_colours(table.to_numpy(), reference))
-    ax.tick_params(axis="y", rotation=0)
+    colours = cell_colours(table.to_numpy(), reference)
+    # Without labels: seaborn measures its own one by one, each with an empty picture of the whole figure's size.
+    bare: dict[str, Any] = {"cbar": False, "xticklabels": False, "yticklabels": False}
+    sns.heatmap(table, linewidths=1, linecolor=PAPER, ax=ax, **bare, **colours)
+    room = ax.get_window_extent()
+    label_cells(ax.xaxis, table.columns, room.width / ax.figure.dpi)
+    label_cells(ax.yaxis, table.index, room.height / ax.figure.dpi)
     if size is None:
         return
     mesh = ax.collections[0]
     mesh.update_scalarmappable()  # the colours of the cells, which are otherwise mixed only when drawn
-    colours = to_rgba_array(mesh.get_facecolor())
-    for ((row, column), value), colour in zip(np.ndenumerate(table.to_numpy()), colours, strict=True):
+    inks = map(ink_on, to_rgba_array(mesh.get_facecolor()))
+    for ((row, column), value), ink in zip(np.ndenumerate(table.to_numpy()), inks, strict=True):
         if np.isfinite(value):
-            ink = {"color": ink_on(colour)}
-            ax.text(column + 0.5, row + 0.5, number(value), ha="center", va="center", size=size, **TEXT | ink)
+            look = TEXT | {"color": ink, "size": size}
+            ax.text(column + 0.5, row + 0.5, number(value), ha="center", va="center", **look)
+
+
+def label_cells(axis: Axis, names: pd.Index, inches: float) -> None:
+    """Name every cell on a side of so many inches, or every k-th where all would not fit."""
+    words = [str(name) for name in names]
+    wide = 6 * max(2, *map(len, words))  # points, in a font of 9
+    step = math.ceil(len(words) * wide / (inches * 72))
+    axis.set_ticks(np.arange(0, len(words), step) + 0.5, words[::step])
 
 
 def cell_colours(values: np.ndarray, reference: float | None) -> dict[str, Any]:
@@ -284,7 +301,10 @@ def save(figure: Figure, path: str | Path) -> tuple[Path, Path]:
     dpi = min(DPI, LARGEST / max(figure.get_size_inches()))
     with staged(path.parent, last=svg.name) as folder, SVG_IDS, mpl.rc_context({"svg.hashsalt": "attnkit"}):
         figure.savefig(folder / png.name, dpi=dpi, metadata={"Software": None})
+        layout = figure.get_layout_engine()
+        figure.set_layout_engine("none")  # what has just been found for the one file is right for the other
         figure.savefig(folder / svg.name, metadata={"Date": None, "Creator": None})
+        figure.set_layout_engine(layout)
     return png, svg
 
 

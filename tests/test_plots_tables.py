@@ -1,6 +1,7 @@
 """Figures of tables of statistics show their numbers, each where it belongs."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -31,6 +32,25 @@ def test_a_heat_map_has_layers_as_rows_and_its_values_written_in(frame):
     assert ax.get_title() == "Entropy"
     assert "uniform attention, 1.61" in ax.get_xlabel()
     assert "nats" in ax.figure.axes[-1].get_ylabel()
+
+
+def test_every_row_and_column_of_a_heat_map_has_its_number(frame):
+    ax = statistic_heatmap(frame[frame["layer"] == 1], "entropy")
+
+    assert (labels(ax.yaxis), labels(ax.xaxis)) == (["1"], ["0", "1", "2"])
+    assert [*ax.get_xticks(), *ax.get_yticks()] == [0.5, 1.5, 2.5, 0.5]
+
+
+def test_where_not_all_numbers_fit_each_that_is_there_stands_at_its_own_cell():
+    rows = [(0, head, "entropy", "all", head, 20.0) for head in range(131)]
+    many = pd.DataFrame(rows, columns=["layer", "head", "statistic", "group", "mean", "uniform"])
+    ax = statistic_heatmap(many, "entropy")
+
+    ax.figure.draw_without_rendering()
+    boxes = [label.get_window_extent() for label in ax.get_xticklabels()]
+    assert [float(label) + 0.5 for label in labels(ax.xaxis)] == ax.get_xticks().tolist()
+    assert 20 < len(boxes) < 131
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
 
 
 def test_another_group_is_another_picture_and_says_so(frame):
