@@ -109,7 +109,8 @@ class BlockReader:
             yield self.prepared[b]
             return
         rows = self.scene.real_rows(b, self.step)
-        together = max(TOGETHER // (self.step * site.key.shape[2]), 1)
+        # The plain formulas keep what they know of a block, many times its size: of one block at a time.
+        together = 1 if self.plain else max(TOGETHER // (self.step * site.key.shape[2]), 1)
         for start in range(0, len(rows), together):
             here = [(self.scene.block(site, r, slice(b, b + 1)), r) for r in rows[start : start + together]]
             spans = [Span.of(block, r, cross=self.scene.cross) for block, r in here]

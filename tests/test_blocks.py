@@ -217,3 +217,17 @@ def test_no_map_is_ever_held():
     done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
 
     assert float(done.stdout) < 1024 / 2
+
+
+def test_where_the_plain_formulas_read_one_block_is_prepared_at_a_time():
+    """Of few words every token has statistics of its own, for which a block keeps many times its size."""
+    g = torch.Generator().manual_seed(3)
+    side = texts(g, 1, 17, 2, False)
+    site = site_of(g, 1, 17, 17, None, False)
+
+    lots = {
+        len(vocab): [len(spans) for spans in BlockReader(applicable(vocab), Scene(side, side), rows=5).spans(site, 0)]
+        for vocab in (BITS, WORDS)
+    }
+
+    assert lots == {len(BITS): [1, 1, 1, 1], len(WORDS): [4]}
