@@ -74,24 +74,24 @@ def build(subject: served.Subject | None = None) -> gr.Blocks:
         file = gr.HTML(html_template="", visible="hidden")  # a Download on its way to the browser
 
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+        last = quiet | {"trigger_mode": "always_last"}  # what comes while an answer is on its way is asked after it
         asked = [language, checkpoint, sequence, off, replacement, step, second, kind]
         shown = [verdict, grid, cells]
         chosen = [sequence, second, examples, off, kind, step, *shown]
         spoken = [intro, language, none_yet, random, clear, checkpoint, broken, how]
         blocks.load(open_page, None, [everything, checkpoint, replacement, *chosen, *spoken], **quiet)
-        language.input(page(translate), asked, [sequence, second, examples, grid, cells, *spoken], **quiet)
-        checkpoint.input(page(choose), asked, chosen, **quiet)
+        language.input(page(translate), asked, [sequence, second, examples, grid, cells, *spoken], **last)
+        checkpoint.input(page(choose), asked, chosen, **last)
         # While one types, what comes in between may be dropped. Each page has one edit on its way at most; it does not
         # pay for the three requests of gradio's queue.
-        typed: dict[str, Any] = {"trigger_mode": "always_last", "queue": False, **quiet}
         fields = [field.change for field in (sequence, second, off, replacement, step, kind, again)]
-        gr.on([*fields, language.input], edit, asked, [problem, *shown], **typed)
+        gr.on([*fields, language.input], edit, asked, [problem, *shown], queue=False, **last)
         # Gradio lets two of them pass at once, and then the later answer may be the earlier question's: see asking.js.
         tell = "(...now) => void window.dispatchEvent(new CustomEvent('asked', { detail: now }))"
         grid.answered(None, asked, None, js=tell, **quiet)
         # What single changes would do takes longer: it follows the grid, so that typing never waits for it.
         grid.redraw(page_event(effects), asked, [grid, cells, ranks], trigger_mode="multiple", **quiet)
-        grid.compare(page_event(compare), asked, grid, **quiet)
+        grid.compare(page_event(compare), asked, grid, trigger_mode="multiple", **quiet)
         grid.study(page_event(study), asked, grid, **quiet)
         random.click(page(draw_lot), asked, sequence, **quiet)
         clear.click(None, None, [sequence, second], js="() => ['', '']")

@@ -63,7 +63,7 @@ function gotBeside() {
   const found = prop("beside");
   if (!found) return;
   if (wanted.pin && !found.refused && found.kind === wanted.pin.kind) compared = { kind: "pin", of: unpack(found) };
-  else if (compared && compared.kind === "checkpoint" && found.checkpoint === compared.name) {
+  else if (compared && compared.kind === "checkpoint" && found.checkpoint === compared.name && found.sequence === view.sequence) {
     compared.of = found.refused ? null : unpack(found);
     compared.refused = found.refused;
   } else return;
@@ -81,7 +81,7 @@ function comparing() {
 // ---------------------------------------------------------------- what it says
 
 const named = (prediction) => prop("words")[`class:${prediction}`] || prediction;
-const textOf = ({ sequence, second }) => (second === undefined ? sequence : `${sequence} → ${second}`);
+const textOf = ({ sequence, second }) => (second ? `${sequence} → ${second}` : sequence);
 const answered = ({ prediction, margin, digits }, name) => {
   const box = make("span", "answered");
   box.append(make("code", "", name), ` ${named(prediction)} ${signed(margin, digits)}`);

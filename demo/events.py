@@ -205,8 +205,8 @@ def labels(asked: Asked) -> tuple[Props, Props, gr.Dataset, Props, Props]:
     )
 
 
-def speak(language: str) -> tuple[Any, ...]:
-    """The words of what `choose` does not tell anyway."""
+def speak(language: str, **chosen: Any) -> tuple[Any, ...]:
+    """The words of what `labels` does not tell; `chosen` is the language itself, where nobody has pressed it."""
     subject = served.subject
     texts = parts.text_words(language, subject) if subject else words.page_words(language)
     names, broken = ([subject.name], {}) if subject else shelf()
@@ -215,7 +215,7 @@ def speak(language: str) -> tuple[Any, ...]:
     )
     return (
         gr.Markdown(f"# {texts['title']}\n{texts['intro']}"),
-        gr.Radio(label=texts["language"], value=language),
+        gr.Radio(label=texts["language"], **chosen),
         gr.Markdown(texts["no_checkpoint"], visible=not names),
         texts["random"],
         texts["clear"],
@@ -249,7 +249,7 @@ def first_view(language: str, link: dict[str, str]) -> tuple[Any, ...]:
         dropdown,
         asked.replacement,
         *(choose(asked) if names else [gr.skip()] * 9),
-        *speak(language),
+        *speak(language, value=language),
     )
 
 

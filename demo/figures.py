@@ -85,7 +85,7 @@ def shown(reading: Reading | Sentence, quantity: str, beside: Reading | Sentence
 def named(reading: Reading | Sentence) -> str:
     """A reading in the title of a figure."""
     off, second = ", ".join(written(reading.off)), two_parts(reading).get("second")
-    texts = reading.sequence if second is None else f"{reading.sequence} → {second}"
+    texts = f"{reading.sequence} → {second}" if second else reading.sequence
     return f"{texts}, {reading.checkpoint}" + (f", without {off}" if off else "")
 
 
@@ -177,11 +177,13 @@ def speak(figure: Figure, language: str) -> Figure:
 
 
 def in_lines(figure: Figure) -> Figure:
-    """Break titles into lines where they would run into each other: texts are longer than a map is wide."""
+    """Break titles into lines where they would run into each other, and what stands beside the colours where it would
+    run out of the figure: texts are longer than a map is wide or high."""
     titles = [ax.title for ax in figure.axes if ax.get_title()]
-    points = 72 * figure.get_figwidth() / max(len(titles), 1)
-    for title in titles:
-        title.set_text(fill(title.get_text(), int(points / (0.62 * float(title.get_fontsize())))))
+    width, height = 72 * figure.get_size_inches()  # in points
+    rooms = [(title, width / len(titles)) for title in titles]
+    for text, room in rooms + [(ax.yaxis.label, height) for ax in figure.axes]:
+        text.set_text(fill(text.get_text(), int(room / (0.62 * float(text.get_fontsize())))))
     return figure
 
 
@@ -238,14 +240,13 @@ def file(
         case "npz":
             return download(f"{name}.npz", weights_npz(reading))
         case "png" | "svg" | "pdf" if head is None:
-            return download(f"{name}.{ending}", drawn(speak(grid_figure(reading, **how), language), ending))
+            figure = grid_figure(reading, **how)
         case "png" | "svg" | "pdf":
             figure = head_figure(reading, head, arcs=arcs, **how)
-            layer, number = head
-            return download(
-                f"{name}-layer{layer}-head{number}.{ending}", drawn(in_lines(speak(figure, language)), ending)
-            )
-    raise Refusal("unknown_ending", ending=repr(ending), known=", ".join(TYPES))
+            name = f"{name}-layer{head[0]}-head{head[1]}"
+        case _:
+            raise Refusal("unknown_ending", ending=repr(ending), known=", ".join(TYPES))
+    return download(f"{name}.{ending}", drawn(in_lines(speak(figure, language)), ending))
 
 
 def drawn(figure: Figure, ending: str) -> bytes:

@@ -203,4 +203,7 @@ def ranks(language: str, effects: dict[str, Any], reading: views.Reading | Sente
     cosine = isinstance(reading, Sentence) and reading.subject.task == "embedding"
     hint = words.say(language, "cosine_matters_hint") if cosine else words.say(language, "which_matters_hint")
     say = partial(words.say, language)
-    return HTML.get_template("ranks.html").render(ranks=found, state=effects["of"], hint=hint, say=say)
+    kind = None
+    if isinstance(reading, Sentence) and reading.two_parts:
+        kind = words.say(language, f"kind_{reading.kind}")
+    return HTML.get_template("ranks.html").render(ranks=found, kind=kind, state=effects["of"], hint=hint, say=say)

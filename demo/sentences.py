@@ -178,7 +178,8 @@ def verdict(reading: Sentence) -> dict[str, Any]:
     likely: dict[str, float] = {}
     if subject.task != "embedding":
         p = reading.said.softmax(dim=0)
-        likely = {named(subject, int(i)): float(p[i]) for i in p.argsort(descending=True)[:MOST_LIKELY]}
+        for i in p.argsort(descending=True)[:MOST_LIKELY]:
+            likely.setdefault(named(subject, int(i)), float(p[i]))  # two tokens may be written alike
     return {
         "sequence": reading.sequence,
         "second": reading.second,

@@ -107,16 +107,20 @@ def tokenized(subject: Subject, text: Any, second: Any = "") -> TextBatch:
             raise Refusal("too_many_characters", length=len(one), longest=CHARACTERS)
     if second and not subject.two_texts:
         raise Refusal("no_second")
+    longest = subject.longest
+    empty = (
+        Refusal("empty_first_text", longest=longest) if subject.two_texts else Refusal("empty_text", longest=longest)
+    )
     if not text.strip():
-        raise Refusal("empty_text", longest=subject.longest)
+        raise empty
     given = Text(text, second if subject.two_texts else None)
     ((read,), *_), _ = encode(subject.tokenizer, [given], CHARACTERS * 8, start=subject.start)
     if not read.tokens:
-        raise Refusal("empty_text", longest=subject.longest)
-    if len(read.tokens) > subject.longest:
-        raise Refusal("too_long_text", length=len(read.tokens), longest=subject.longest)
-    if read.decoder and len(read.decoder.tokens) > subject.longest:
-        raise Refusal("too_long_second", length=len(read.decoder.tokens), longest=subject.longest)
+        raise empty
+    if len(read.tokens) > longest:
+        raise Refusal("too_long_text", length=len(read.tokens), longest=longest)
+    if read.decoder and len(read.decoder.tokens) > longest:
+        raise Refusal("too_long_second", length=len(read.decoder.tokens), longest=longest)
     return stack([read], 0)
 
 

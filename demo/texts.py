@@ -159,6 +159,7 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
     "kind_encoder": ("encoder", "编码器"),
     "kind_decoder": ("decoder", "解码器"),
     "kind_cross": ("cross", "交叉"),
+    "of_kind": ("{kind} attention", "{kind}注意力"),
     "head_of_kind": ("{kind} attention, layer {layer}, head {head}", "{kind}注意力，第 {layer} 层，头 {head}"),
     "largest": ("largest weight {weight}", "最大权重 {weight}"),
     "query_key": (
@@ -336,6 +337,10 @@ WORDS: dict[str, tuple[str, str]] = {  # key: in the order of LANGUAGES
         "{length} 个词元；这个检查点最多接受 {longest} 个",
     ),
     "empty_text": ("the text is empty; type up to {longest} tokens", "文本为空；请输入最多 {longest} 个词元"),
+    "empty_first_text": (
+        "the text for the encoder is empty; type up to {longest} tokens",
+        "编码器读的文本为空；请输入最多 {longest} 个词元",
+    ),
     "too_long_text": (
         "{length} tokens; this page takes at most {longest}, and cuts nothing off",
         "{length} 个词元；本页最多接受 {longest} 个，且不会截断",

@@ -7,6 +7,8 @@ from attnkit.labels import meaning, words
 from demo.names_zh import FIGURES_ZH, OF_CHECKPOINTS, STATISTICS_ZH, TOKEN_ZH
 from demo.texts import LANGUAGES, WORDS
 
+HEAD = r"(?:[a-z]+\.)?\d+\.\d+"  # as `views.written` writes it
+
 
 class Refusal(ValueError):
     """A mistake of the person who asked, in a sentence for them: `str` is the English, `sentence` any language's."""
@@ -40,7 +42,8 @@ def of_figure(language: str, text: str) -> str:
 def label(text: str) -> str:
     for english, chinese in FIGURES_ZH.items():
         pattern = re.sub(r"\\{([nm])\\}", r"(?P<\1>\\d+)", re.escape(english))
-        pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+)", pattern)
+        pattern = pattern.replace(r"\{off\}", rf"(?P<off>{HEAD}(?:, {HEAD})*)")
+        pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+?)", pattern)
         if found := re.fullmatch(pattern, text):
             parts = found.groupdict()
             return chinese.format(**parts | ({"what": label(parts["what"])} if "what" in parts else {}))

@@ -78,6 +78,17 @@ def test_statistics_that_come_after_a_change_of_language_are_asked_for_in_the_ne
     expect(page.locator(".statistics th").nth(3)).to_have_text("熵")
 
 
+def test_of_two_quick_choices_of_a_language_the_last_counts(page):
+    hold(page, '"zh"')
+    page.get_by_label("中文").check()
+    held(page)
+    page.get_by_label("English").check()
+    let_go(page)
+
+    expect(page.get_by_role("heading", name="What do the heads look at?")).to_be_visible()
+    expect(switch(page, 1, 2)).to_be_visible()
+
+
 def test_of_two_quick_switches_both_count(page):
     page.evaluate("document.querySelectorAll('.toggle').forEach((toggle, i) => [1, 6].includes(i) && toggle.click())")
 

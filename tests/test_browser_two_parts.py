@@ -110,7 +110,7 @@ def test_each_kind_is_drawn_and_cross_attention_from_the_decoder_s_tokens_to_the
 
 def test_arcs_run_from_the_decoder_s_tokens_to_the_encoder_s(page, cross):
     show(page, "cross", QUERIES)
-    open_cross(page, 1, 0)
+    open_head(page, 1, 0)
     page.get_by_role("radio", name="arcs").check()
     expect(page.locator(".large")).to_have_attribute("data-as", "arcs")
     box = large(page).bounding_box()
@@ -124,9 +124,9 @@ def test_arcs_run_from_the_decoder_s_tokens_to_the_encoder_s(page, cross):
     expect(page.locator(".map .band.query:visible")).to_have_count(0)  # the sixth key is no query
 
 
-def open_cross(page, layer, head):
+def open_head(page, layer, head, kind="cross"):
     canvas(page, layer, head).click()
-    expect(page.locator(".large h2")).to_have_text(f"cross attention, layer {layer}, head {head}")
+    expect(page.locator(".large h2")).to_have_text(f"{kind} attention, layer {layer}, head {head}")
 
 
 def test_heads_of_a_kind_stay_off_while_another_is_shown(page):
@@ -149,7 +149,7 @@ def test_heads_of_a_kind_stay_off_while_another_is_shown(page):
 
 def test_what_is_pinned_is_compared_kind_by_kind(page):
     show(page, "cross", QUERIES)
-    open_cross(page, 2, 1)
+    open_head(page, 2, 1)
     page.locator(".pin").click()
     switch(page, 0, 1).click()
     expect(grid(page)).to_have_attribute("data-off", "cross.0.1")
@@ -161,11 +161,36 @@ def test_what_is_pinned_is_compared_kind_by_kind(page):
     expect(page.locator(".compare")).to_contain_text(f"{TEXT} → {SECOND} +1.0000")
 
 
+def test_a_comparison_keeps_up_with_quick_choices(page):
+    open_head(page, 0, 1, kind="encoder")
+    page.locator(".pin").click()
+    expect(page.locator(".picture")).to_have_count(3)
+    hold(page, '"kind":"decoder"}},')  # what the comparison asks for, which has no number
+    page.get_by_role("radio", name="decoder").check()
+    held(page)
+    page.get_by_role("radio", name="cross").check()
+    expect(grid(page)).to_have_attribute("data-keys", KEYS)
+    expect(page.locator(".large h2")).to_have_text("cross attention, layer 0, head 1")
+    page.evaluate("letGo()")
+
+    expect(page.locator(".picture")).to_have_count(3)
+
+
+def test_a_pinned_word_without_end_does_not_make_a_phone_scroll_sideways(page):
+    page.set_viewport_size({"width": 390, "height": 844})
+    field(page).fill("x" * 90)
+    expect(answer(page)).to_have_attribute("data-sequence", "x" * 90)
+    page.locator(".pin").click()
+    expect(page.locator(".compare")).to_contain_text("x" * 90)
+
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def test_files_and_links_are_of_the_kind_that_is_shown(page, open_page, cross):
     show(page, "cross", QUERIES)
     switch(page, 4, 2).click()
     expect(grid(page)).to_have_attribute("data-off", "cross.4.2")
-    open_cross(page, 3, 1)
+    open_head(page, 3, 1)
     name, content = save(page, "Save all heads", "NPZ")
     arrays = np.load(io.BytesIO(content), allow_pickle=False)
     there = open_page(query="&" + copied(page).split("?")[1])

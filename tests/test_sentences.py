@@ -115,6 +115,14 @@ def test_a_classifier_answers_with_its_classes_and_a_language_model_with_the_nex
         assert change[1][2] == pytest.approx(float(kept) - reading.margin, abs=1e-4)
 
 
+def test_of_two_answers_that_are_written_alike_the_likelier_is_told(small, serving):
+    subject = serving(str(small["classification"]))
+    subject.model.config.id2label = dict.fromkeys(range(3), "same")
+    reading = sentences.read(subject, TEXT)
+
+    assert sentences.verdict(reading)["likely"] == {"same": pytest.approx(float(reading.said.softmax(0).max()))}
+
+
 def test_statistics_are_the_library_s(subject):
     reading = sentences.read(subject, TEXT)
     read = hfreading.read_batch(subject.model, reading.batch, subject.measures)["self"].readings

@@ -152,16 +152,17 @@ def test_without_a_second_text_the_decoder_reads_what_it_begins_with(subject):
         ({"off": [["self", 0, 1]]}, "attention: got 'self', allowed is encoder, decoder, cross"),
         ({"off": [["encoder", 2, 0]]}, "head: got [2, 0], allowed is layer 0 to 1, head 0 to 2"),
         ({"second": 7}, "sequence: got int, allowed is text"),
+        ({"text": " "}, "the text for the encoder is empty; type up to {longest} tokens"),
         ({"second": "cat " * 200}, None),
     ],
 )
 def test_what_is_not_there_is_refused_in_a_sentence(subject, more, sentence):
     longest = subject.longest  # BART has 64 places, T5 any number
     with pytest.raises(Refusal) as refused:
-        sentences.read(subject, TEXT, **more)
+        sentences.read(subject, **({"text": TEXT} | more))
 
-    expected = f"202 tokens for the decoder; this page takes at most {longest}, and cuts nothing off"
-    assert str(refused.value) == (sentence or expected)
+    expected = "202 tokens for the decoder; this page takes at most {longest}, and cuts nothing off"
+    assert str(refused.value) == (sentence or expected).format(longest=longest)
 
 
 def test_what_is_saved_says_its_kind_and_has_both_sides(subject):
@@ -191,6 +192,8 @@ def test_the_page_says_what_is_off_in_which_kind_and_ranks_the_kind_that_is_show
     assert "decoder attention, layer 0, head 0, cross attention, layer 4, head 2" in parts.answer("en", reading)
     assert "交叉注意力，第 4 层，头 2" in parts.answer("zh", reading)
     assert "layer 0, head 0" not in parts.ranks("en", effects, reading)
+    assert "decoder attention" in parts.ranks("en", effects, reading)
+    assert "解码器注意力" in parts.ranks("zh", effects, reading)
 
 
 def test_programs_may_ask_for_each_kind(subject):
@@ -225,6 +228,25 @@ def test_a_model_of_one_part_has_no_kinds(tmp_path):
 
     assert (told["kinds"], told["off"]) == ([], "1.2")
     assert not {"kind", "second"} & told.keys()
+
+
+def test_a_reading_without_a_second_text_is_named_by_the_first_alone(subject):
+    assert figures.named(sentences.read(subject, TEXT)) == f"{TEXT}, {subject.name}"
+    assert figures.named(read(subject)) == f"{TEXT} → {SECOND}, {subject.name}"
+
+
+def test_what_stands_beside_the_colours_is_broken_into_lines_where_the_figure_ends(subject):
+    """The name of the other reading is longer than the figure is high."""
+    long = "the cat sat the mat " * 12
+    reading, beside = (sentences.read(subject, long, off, kind="cross") for off in ([], [["encoder", 0, 2]]))
+    figure = figures.in_lines(figures.grid_figure(reading, quantity="beside", beside=beside, shared_scale=True))
+    figure.canvas.draw()
+    (label,) = [ax.yaxis.label for ax in figure.axes if long.split()[0] in ax.get_ylabel()]
+    box = label.get_window_extent()
+
+    assert label.get_text().endswith("without encoder.0.2")
+    assert box.y0 > 0
+    assert box.y1 < figure.bbox.height
 
 
 def test_titles_of_figures_side_by_side_are_apart(subject):

@@ -45,6 +45,14 @@ def test_every_text_that_is_asked_for_is_there():
     assert asked <= words.WORDS.keys()
 
 
+@pytest.mark.parametrize("text", ["Say: yes", "He left, without shoes", "A: b, without 1", "layer 0, head 1"])
+def test_a_text_in_the_title_of_a_figure_stays_as_it_was_typed(text):
+    title = words.of_figure("zh", f"cross attention, layer 2, head 1: {text}, a/b, without 0.1, cross.0.2")
+
+    assert title == f"交叉注意力，第 2 层，头 1：{text}, a/b，去掉 0.1, cross.0.2"
+    assert words.of_figure("zh", f"weight − weight of {text}, a/b") == f"权重 − {text}, a/b 的权重"
+
+
 def test_no_text_is_there_without_use():
     made = {"tie", "sorted", "more", "fewer", "all"}  # by the kind of an example
     made |= {"kind_encoder", "kind_decoder", "kind_cross"}
