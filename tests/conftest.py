@@ -36,6 +36,15 @@ def minilm():
 
 
 @pytest.fixture
+def undrawn(monkeypatch):
+    """For tests of numbers: the figures take most of a study's time."""
+    from analysis import head_tables, study
+
+    for module in (head_tables, study):
+        monkeypatch.setattr(module, "draw", lambda *_: None)
+
+
+@pytest.fixture
 def checkpoint(tmp_path):
     """A folder with a fresh, odd-sized, untrained model."""
     config = ModelConfig(vocab_size=2, d_model=15, n_heads=3, d_ff=7, n_layers=2, max_len=11)

@@ -259,7 +259,7 @@ def test_the_answer_in_words_follows_the_number(tau, words):
     assert words in verdict(tau)
 
 
-def test_the_same_run_twice_gives_the_same_bytes(article, tmp_path):
+def test_the_same_run_twice_gives_the_same_bytes(undrawn, article, tmp_path):
     run(tmp_path)
 
     assert (tmp_path / "faithfulness.csv").read_bytes() == (article / "faithfulness.csv").read_bytes()

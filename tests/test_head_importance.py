@@ -12,7 +12,7 @@ import torch
 from scipy import stats
 from torch.nn.functional import cross_entropy
 
-from analysis import head_importance, head_stats, head_tables, study
+from analysis import head_importance, head_stats
 from analysis.importance_tables import importance_frame, pairs_frame, predictors_frame, pruning_frame, rank_correlation
 from attnkit.ablation import Donors, ablate, head_outputs
 from attnkit.checkpoint import Checkpoint, save_checkpoint
@@ -242,13 +242,6 @@ def test_predictors_leave_out_what_says_nothing():
 def run(out, *arguments, checkpoint="tests/data/weights.safetensors"):
     given = ("--checkpoint", checkpoint, "--out", out, "--device", "cpu", *arguments)
     head_importance.main([str(a) for a in given])
-
-
-@pytest.fixture
-def undrawn(monkeypatch):
-    """Figures take most of the time; where only numbers matter they are left out."""
-    for module in (study, head_tables):
-        monkeypatch.setattr(module, "draw", lambda *_: None)
 
 
 TABLES = ["head_importance.csv", "head_importance_statistics.csv", "pairs.csv", "pruning.csv", "predictors.csv"]

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from analysis import head_stats, head_tables
+from analysis import head_stats
 from attnkit import store as shards
 from attnkit.tasks import make_data
 from tests.oracle import sequence_values
@@ -33,12 +33,6 @@ REST = ["head_stats_long.parquet", "mean_attention.npz", "report.html", "run.jso
 
 def run(out, *arguments, checkpoint="tests/data/weights.safetensors"):
     head_stats.main([str(a) for a in ("--checkpoint", checkpoint, "--out", out, "--device", "cpu", *arguments)])
-
-
-@pytest.fixture
-def undrawn(monkeypatch):
-    """For tests of numbers: the figures take most of a run's time."""
-    monkeypatch.setattr(head_tables, "draw", lambda *_: None)
 
 
 @pytest.fixture(scope="module")

@@ -117,7 +117,7 @@ def test_the_extremes_and_the_mean_map_are_those_of_the_set(checkpoints):
     assert losses[rows] == pytest.approx(np.sort(losses)[::-1][:5], abs=1e-5)
 
 
-def test_the_means_are_those_of_the_analysis_table(checkpoints, tmp_path):
+def test_the_means_are_those_of_the_analysis_table(undrawn, checkpoints, tmp_path):
     reference = add_reference(checkpoints / "majority")
     given = ["--checkpoint", str(checkpoints / "majority"), "--split", "test", "--device", "cpu"]
     head_stats.main([*given, "--out", str(tmp_path / "out")])
@@ -167,7 +167,7 @@ def test_each_label_has_a_histogram_of_its_own_sequences(checkpoints):
         assert np.abs(np.cumsum(expected) - np.cumsum(reference.histogram[1, 2, k, c])).max() <= 1  # on an edge
 
 
-def test_the_differences_are_those_of_the_analysis(checkpoints, tmp_path):
+def test_the_differences_are_those_of_the_analysis(undrawn, checkpoints, tmp_path):
     reference = add_reference(checkpoints / "majority")
     given = ["--checkpoint", str(checkpoints / "majority"), "--split", "test", "--device", "cpu"]
     head_stats.main([*given, "--out", str(tmp_path / "out")])

@@ -12,7 +12,7 @@ pytest.importorskip("transformers", reason="transformers is not installed: pip i
 import torch
 from scipy.spatial.distance import jensenshannon
 
-from analysis import study, training_dynamics, training_report
+from analysis import training_dynamics, training_report
 from analysis.columns import unexplained
 from analysis.page import Folder
 from analysis.report import STUDIES
@@ -23,11 +23,6 @@ from tests.texts import TEXTS, build_tokenizer, saved, texts
 
 LENGTHS = (7, 3, 5, 4)
 STEPS = (2, 10, 100)  # as words they would stand in another order
-
-
-@pytest.fixture
-def undrawn(monkeypatch):
-    monkeypatch.setattr(study, "draw", lambda *_: None)
 
 
 def turned(model, layer, head):

@@ -60,7 +60,7 @@ def test_the_command_writes_a_row_per_head_and_method_and_its_section(kind, tmp_
     assert (record["sequences"], record["truncated"], record["population"]) == (7, 0, False)
 
 
-def test_of_two_parts_each_kind_of_attention_has_a_folder(tmp_path):
+def test_of_two_parts_each_kind_of_attention_has_a_folder(undrawn, tmp_path):
     """The same numbers stand in the tables of statistics, if they are asked for there."""
     model = build("bart")
     model.save_pretrained(tmp_path / "model")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from analysis import study, training_dynamics, training_report
+from analysis import training_dynamics, training_report
 from analysis.page import Folder
 from analysis.report import write_report
 from analysis.training_report import along, largest, needed, when_they_learnt
@@ -90,12 +90,6 @@ def run(out, *folders, arguments=()):
     return {n: pd.read_csv(out / f"training_{n}.csv") for n in names if (out / f"training_{n}.csv").exists()}
 
 
-@pytest.fixture
-def undrawn(monkeypatch):
-    """Figures take most of the time; where only numbers matter they are left out."""
-    monkeypatch.setattr(study, "draw", lambda *_: None)
-
-
 @pytest.fixture(scope="module")
 def training(tmp_path_factory):
     return write(tmp_path_factory.mktemp("checkpoints") / "one", trained())
@@ -143,12 +137,10 @@ def test_loss_and_accuracy_are_those_of_the_snapshots(training, done):
     assert done[1]["curve"]["step"].tolist() == STEPS
 
 
-def test_statistics_and_worth_are_those_of_the_last_model(training, done, tmp_path, monkeypatch):
+def test_statistics_and_worth_are_those_of_the_last_model(undrawn, training, done, tmp_path):
     """By the other studies, which read the checkpoint and know nothing of snapshots."""
-    from analysis import head_importance, head_stats, head_tables
+    from analysis import head_importance, head_stats
 
-    for drawing in (study, head_tables):
-        monkeypatch.setattr(drawing, "draw", lambda *_: None)
     for module in (head_importance, head_stats):
         module.main(["--checkpoint", str(training), "--out", str(tmp_path), "--device", "cpu"])
     dynamics = done[1]["dynamics"]
