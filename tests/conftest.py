@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 from attnkit import TinyTransformer, load_checkpoint
 from attnkit.checkpoint import Checkpoint, save_checkpoint
@@ -15,6 +16,8 @@ from attnkit.model import ModelConfig
 
 pytest_plugins = ["tests.browsing"]
 DATA = Path(__file__).parent / "data"
+settings.register_profile("patient", deadline=None)  # no law is of speed, and a busy machine takes its time
+settings.load_profile("patient")
 
 
 @pytest.fixture(autouse=True)

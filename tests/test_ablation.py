@@ -151,7 +151,7 @@ def mean_by_hand(model, some, layer, head, position):
     return torch.stack([o[position] for o in outputs if len(o) > position]).mean(dim=0)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(cuts=st.lists(st.integers(0, 13), max_size=4), side=st.sampled_from(["left", "right"]))
 def test_means_are_those_of_a_loop_however_the_sequences_are_cut_and_padded(cuts, side):
     torch.manual_seed(0)
@@ -212,7 +212,7 @@ def drawn(batches, seed=0, n=2):
     return pairs
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     cuts=st.lists(st.integers(0, 10), max_size=4),
     side=st.sampled_from(["left", "right"]),

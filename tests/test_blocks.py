@@ -96,7 +96,7 @@ def assert_same(reader, site, measures, scene):
     torch.testing.assert_close(output.transpose(1, 2)[real], theirs.transpose(1, 2)[real], atol=1e-5, rtol=1e-5)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     kind=st.sampled_from(["whole", "causal", "window", "causal window"]),
@@ -118,7 +118,7 @@ def test_blocks_read_what_the_plain_formulas_read_on_whole_maps(seed, kind, rows
     assert_same(BlockReader(measures, scene, rows=rows, fused=fused), site, measures, scene)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 10**6),
     lengths=st.sampled_from([(5, 11), (11, 5)]),

@@ -38,7 +38,7 @@ ABSOLUTE = [name for name, effect in COMPARISONS if effect == "absolute"]
 # ---------------------------------------------------------------- Kendall's τ
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**31), length=st.integers(1, 11), kinds=st.integers(1, 7))
 def test_tau_is_scipys_with_ties_and_undefined_where_that_is(seed, length, kinds):
     g = torch.Generator().manual_seed(seed)

@@ -70,7 +70,7 @@ def softmaxed(seed, heads, B=3, length=T):
     return (3 * torch.randn(B, heads, length, length, generator=g, dtype=torch.float64)).softmax(dim=-1)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**31))
 def test_its_root_is_a_metric_and_scipys(seed):
     weights = softmaxed(seed, 3, B=1)
@@ -122,7 +122,7 @@ def test_padding_does_not_count_and_every_sequence_counts_once(models, side):
     np.testing.assert_allclose(found.divergence.std, np.std(values, axis=0, ddof=1), rtol=1e-6, atol=1e-12)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(cuts=st.lists(st.integers(0, 10), max_size=4), side=st.sampled_from(["left", "right"]))
 def test_batches_change_nothing(models, cuts, side):
     some, edges = sequences(), [0, *sorted(cuts), 10]
@@ -227,7 +227,7 @@ def test_turning_and_scaling_change_no_cka_and_a_constant_head_has_none():
     assert np.isfinite(cka[:2, :2]).all()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(cuts=st.lists(st.integers(1, 22), max_size=3, unique=True), far=st.sampled_from([0.0, 1e6]))
 def test_comoments_add_up(cuts, far):
     """However cut, and far from 0 where sums of squares would lose everything."""

@@ -249,7 +249,7 @@ def random_call(seed, B, H, T, causal):
     return weights, tokens, mask, spans
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), causal=st.booleans())
 def test_reader_agrees_with_the_definitions_whatever_is_padded(seed, causal):
     weights, tokens, mask, spans = random_call(seed, B=5, H=3, T=7, causal=causal)
@@ -263,7 +263,7 @@ def test_reader_agrees_with_the_definitions_whatever_is_padded(seed, causal):
             assert ours == pytest.approx(wanted, abs=1e-12)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10**6), causal=st.booleans(), rows=st.sampled_from([1, 2, 3, 7]))
 def test_reader_equals_the_plain_formulas_in_blocks_of_any_size(seed, causal, rows):
     """The fast path (one matrix product, blocks of rows) against `row_values` on the whole map."""

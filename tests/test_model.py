@@ -95,7 +95,7 @@ def test_every_axis_has_its_own_size():
 
 
 @pytest.mark.parametrize("side", SIDES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_a_sequence_alone_and_padded_in_a_batch_are_the_same(article_model, side, data):
     sequences = data.draw(st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=16), min_size=1, max_size=5))

@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from attnkit.moments import Moments
@@ -30,7 +30,6 @@ def stream(draw):
     return values, defined, list(zip([0, *cuts], [*cuts, n], strict=True))
 
 
-@settings(deadline=None)
 @given(stream())
 def test_any_cut_and_any_merge_tree_give_the_moments_of_the_whole(case):
     values, defined, spans = case
@@ -51,7 +50,6 @@ def test_any_cut_and_any_merge_tree_give_the_moments_of_the_whole(case):
     close(parts[0], whole)
 
 
-@settings(deadline=None)
 @given(stream())
 def test_they_are_numpys_count_mean_and_sample_deviation(case):
     values, defined, _ = case
