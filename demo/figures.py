@@ -136,9 +136,9 @@ def head_figure(
     ):
         look: dict[str, Any] = {"title": title, "vmax": top, "signed": what.signed, "ax": ax}
         if arcs:
-            attention_arcs(values, of.pieces, of.key_pieces, **look)
+            attention_arcs(values, of.labels, of.key_labels, **look)
         else:
-            attention_map(values, of.pieces, of.key_pieces, label=what.label, **look)
+            attention_map(values, of.labels, of.key_labels, label=what.label, **look)
     return figure
 
 
@@ -152,8 +152,8 @@ def grid_figure(
     what, kind = shown(reading, quantity, beside), two_parts(reading).get("kind")
     return attention_grid(
         what.values,
-        reading.pieces,
-        reading.key_pieces,
+        reading.labels,
+        reading.key_labels,
         title=f"{kind} attention" if kind else None,
         shared_scale=shared_scale,
         uniform=0 if what.signed else None,

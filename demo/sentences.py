@@ -76,6 +76,14 @@ class Sentence:
     def key_pieces(self) -> list[str]:
         return spelled(self.subject, self.batch) if self.kind == "cross" else self.pieces
 
+    @cached_property
+    def labels(self) -> list[str]:
+        return legible(self.subject, self.pieces)
+
+    @cached_property
+    def key_labels(self) -> list[str]:
+        return legible(self.subject, self.key_pieces)
+
     @property
     def answer(self) -> int:
         return int(self.said.argmax())
@@ -129,10 +137,16 @@ def spelled(subject: Subject, batch: TextBatch) -> list[str]:
     return found
 
 
+def legible(subject: Subject, tokens: list[str]) -> list[str]:
+    """As people read them. What its tokenizer makes of a space says whether signs are bytes; a lone byte does not."""
+    space = subject.tokenizer.tokenize(" a")
+    return readable([*space, *tokens])[len(space) :]
+
+
 def named(subject: Subject, answer: int) -> str:
     if subject.task == "language":
         token = subject.tokenizer.convert_ids_to_tokens(answer)  # None: T5's last logits, and others', are of no token
-        return f"#{answer}" if token is None else readable([token])[0]
+        return f"#{answer}" if token is None else legible(subject, [token])[0]
     return str(subject.model.config.id2label.get(answer, answer))
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from attnkit.ablation import Head, intervene
 from attnkit.checkpoint import Checkpoint
 from attnkit.data import encode, separator, show
+from attnkit.labels import readable
 from attnkit.model import TinyTransformer
 from attnkit.observe import AttentionCall, observe, private
 from attnkit.tasks import TASKS
@@ -88,7 +89,12 @@ class Reading:
     def pieces(self) -> list[str]:
         return [self.info.task.vocab[i] for i in self.ids.tolist()]
 
-    key_pieces = pieces  # the tokens that are looked at are those that look
+    @property
+    def labels(self) -> list[str]:
+        """The same as people read them."""
+        return readable(self.pieces)
+
+    key_pieces, key_labels = pieces, labels  # the tokens that are looked at are those that look
 
     @property
     def off_here(self) -> set[Head]:

@@ -6,6 +6,9 @@ import pytest
 pytest.importorskip("transformers", reason="transformers is not installed: pip install 'attnkit[hf]'")
 
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
 from transformers import (
     AutoModel,
     AutoTokenizer,
@@ -13,6 +16,7 @@ from transformers import (
     BertForSequenceClassification,
     GPT2Config,
     GPT2LMHeadModel,
+    PreTrainedTokenizerFast,
 )
 
 from attnkit import hfreading
@@ -113,6 +117,24 @@ def test_a_classifier_answers_with_its_classes_and_a_language_model_with_the_nex
         assert turns[1][2] == (after.answer != best)
         kept = after.said[best] - after.said.index_fill(0, torch.tensor([best]), -torch.inf).max()
         assert change[1][2] == pytest.approx(float(kept) - reading.margin, abs=1e-4)
+
+
+def test_a_byte_is_told_as_one_whatever_stands_beside_it(tmp_path, serving):
+    """No other token here has a sign that says so: é is two bytes, Ã and ©, which are letters as well."""
+    vocab = {sign: number for number, sign in enumerate(sorted(ByteLevel.alphabet()))}
+    core = Tokenizer(BPE(vocab, []))
+    core.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    config = GPT2Config(vocab_size=256, n_embd=15, n_head=3, n_layer=2, n_positions=64)
+    for part in (GPT2LMHeadModel(config), PreTrainedTokenizerFast(tokenizer_object=core)):
+        part.save_pretrained(tmp_path)
+    subject = serving(str(tmp_path))
+    reading = sentences.read(subject, "é")
+    ax = figures.head_figure(reading, [1, 2], shared_scale=True).axes[0]
+
+    assert reading.pieces == ["Ã", "©"]
+    assert packing.packed(reading)["tokens"] == ["<C3>", "<A9>"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["<C3>", "<A9>"]
+    assert sentences.named(subject, vocab["Ã"]) == "<C3>"
 
 
 def test_of_two_answers_that_are_written_alike_the_likelier_is_told(small, serving):
