@@ -7,13 +7,14 @@ replaces the output of every head by nothing (zero), by its mean at that positio
 random sequence (resample), takes the gradient of the loss with respect to a gate on it (gradient), removes heads two
 at a time and one after another, and says which statistic of a head foretells the damage.
 
-Of a transformers model each head is replaced by nothing and by its mean output over all tokens; what such a model can
-lose, `attnkit.hfimportance` says.
+Of a transformers model each head is replaced by nothing and by its mean output over all tokens, and heads are removed
+in the order of what each costs alone; what such a model can lose, `attnkit.hfimportance` says.
 """
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from analysis.importance_report import figures
@@ -23,11 +24,12 @@ from analysis.study import write_study
 from analysis.subject import Subject, open_subject, parser
 from analysis.texts import TextSubject, add_text_arguments, is_of_texts, open_text_subject
 from attnkit import cli
+from attnkit.ablation import Head
 from attnkit.headstats import collect
 from attnkit.importance import DRAWS, EFFECTS, Importance, measure_importance, pairs_of, prune
 from attnkit.measures import applicable
+from attnkit.moments import Moments
 from attnkit.tables import long_frame
-from attnkit.text import TextBatch
 
 if TYPE_CHECKING:  # needs transformers
     from attnkit.hfimportance import Similarities
@@ -87,6 +89,7 @@ def study_texts(subject: TextSubject) -> None:
 
     started = time.perf_counter()
     worth = measure_texts(subject, hfimportance.METHODS)
+    pruned = {kind: prune_texts(subject, kind, importance) for kind, (importance, _) in worth.items()}
     vocab, length = pretrained.vocabulary(subject.tokenizer), subject.texts.seen.length
     described = hfstats.collect(subject.model, subject.batches(), vocab, longest=length, size=subject.batch_size)
     seconds = time.perf_counter() - started
@@ -99,10 +102,12 @@ def study_texts(subject: TextSubject) -> None:
         long = long_frame(of_kind, described.measures[kind], subject.texts.labels, population=False)
         tables = {"head_importance": of_heads, "predictors": predictors_frame(long, of_heads)}
         tables["head_importance_statistics"] = long[long["group"] == "all"]
+        tables["pruning"] = pruning_frame(importance, pruned[kind], population=False)
         record = subject.record() | {
             "attention": kind,
             "sequences": subject.texts.seen.sequences,
             "seconds": seconds,
+            "pruned": "in the order of what each head costs alone",
             "warnings": subject.notes(worth),
         }
         whole = importance.whole.mean.tolist()
@@ -110,7 +115,7 @@ def study_texts(subject: TextSubject) -> None:
             record["accuracy"] = whole[0]
         record["loss" if len(whole) > 1 else "similarity"] = whole[-1]
         out = subject.out_of(kind, worth)
-        write_study(out, "head_importance", tables, record, figures, stale=["pairs", "pruning"])
+        write_study(out, "head_importance", tables, record, figures, stale=["pairs"])
         print(f"report: {write_report(out)}")
     print(f"{subject.texts.seen.count:,} texts in {seconds:.1f} s")
     subject.warn(worth)
@@ -122,9 +127,7 @@ def measure_texts(subject: TextSubject, methods: Sequence[str]) -> "dict[str, tu
     from attnkit import hfimportance
     from attnkit.replay import Layers
 
-    def windows() -> Iterator[TextBatch]:
-        return subject.texts.batches(WINDOW * subject.batch_size)
-
+    windows = partial(subject.texts.batches, WINDOW * subject.batch_size)
     layers = Layers.of(subject.model, next(windows()))
     replaced = sum(method != "gradient" for method in methods)
     runs = subject.texts.seen.sequences * layers.layers * layers.heads * replaced
@@ -133,6 +136,17 @@ def measure_texts(subject: TextSubject, methods: Sequence[str]) -> "dict[str, tu
             subject.model, windows, methods=methods, size=subject.batch_size, tick=bar.update
         )
     return {kind: hfimportance.of_kind(layers, kind, *found) for kind in dict(layers.sites)}
+
+
+def prune_texts(subject: TextSubject, kind: str, importance: Importance) -> list[tuple[Head, Moments | None]]:
+    """`hfimportance.prune` of the heads of a kind of attention, first those that cost least alone."""
+    from attnkit import hfimportance
+
+    windows = partial(subject.texts.batches, WINDOW * subject.batch_size)
+    order = hfimportance.cheapest_first(importance)
+    runs = subject.texts.seen.sequences * len(hfimportance.points_of(len(order)))
+    with cli.progress(total=runs, unit="text", unit_scale=True) as bar:
+        return hfimportance.prune(subject.model, windows, order, kind=kind, size=subject.batch_size, tick=bar.update)
 
 
 if __name__ == "__main__":

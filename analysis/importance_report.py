@@ -27,6 +27,11 @@ FIGURES = {  # the beginning of a file's name: a title, and what to see
         "Always the head goes without which the loss is then lowest (of many sequences, on about 4,096 of them; the "
         "numbers are of all). How long the line stays flat tells how many heads the model could do without.",
     ),
+    "pruning_in_order": (
+        "One head after the other",
+        "Those heads go first that cost least alone (Michel et al. 2019); what is lost is measured at sixteen points. "
+        "How long the line stays flat tells how many heads the model could do without.",
+    ),
     "pairs": (
         "Two heads at once",
         "Red: removing both costs more than the sum of what each costs alone, so each covers for the other. Blue: it "
@@ -93,13 +98,15 @@ def what_is_lost(folder: Folder) -> Section | None:
         found.append(covering(pairs, zero))
     if (pruning := folder.table("pruning")) is not None:
         found.append(how_few(pruning, int(record["sequences"])))
+    searched = "pruning_in_order" if "pruned" in record else "pruning"
+    captions = {"importance": FIGURES["importance"], "pairs": FIGURES["pairs"], "pruning": FIGURES[searched]}
     return Section(
         "importance",
         "What is lost without each head",
         f"{measured_on(folder, record)} A head is removed by replacing its output, and the same sequences are run "
         "again: what counts is the difference on each sequence. " + interval_words(record),
         findings=[finding for finding in found if finding],
-        pictures=pictures(folder, {kind: FIGURES[kind] for kind in ("importance", "pairs", "pruning")}),
+        pictures=pictures(folder, captions),
         table=importance_table(table),
     )
 
@@ -233,11 +240,13 @@ def how_few(pruning: pd.DataFrame, n: int) -> Finding | None:
         return Finding(
             "All are needed", f"Whichever head goes first, at least {percent(COSTLY)} of the answers are lost."
         )
-    accuracy = pruning["accuracy"].iloc[last]
+    measured = pruning[pruning["accuracy"].notna()].set_index("removed")["accuracy"]
     text = f"{last} of {heads} heads can go together for less than {percent(COSTLY)} of the answers: {names(gone)}."
-    rest = f" The accuracy is then {percent(accuracy)}"
+    rest = f" The accuracy is then {percent(measured[last])}"
     if last < heads:
-        rest += f", and {percent(pruning['accuracy'].iloc[last + 1])} with one more"
+        after = int(measured.index[measured.index > last][0])
+        more = "one more" if after == last + 1 else f"{after - last} more"
+        rest += f", and {percent(measured[after])} with {more}"
     return Finding("How few would do", f"{text}{rest}.")
 
 

@@ -1,5 +1,7 @@
 """The tables of what heads are worth, and which statistic of a head foretells it."""
 
+from collections.abc import Sequence
+from dataclasses import fields
 from functools import cache
 from itertools import permutations
 from typing import TYPE_CHECKING
@@ -83,22 +85,27 @@ def pairs_frame(importance: Importance, pairs: list[tuple[Head, Head]], *, popul
     return who.join(paired(importance.pairs, columns, population=population))
 
 
-def pruning_frame(importance: Importance, order: list[tuple[Head, Moments]], *, population: bool) -> pd.DataFrame:
-    """How the model does with ever fewer heads: `removed` so many, the last of them (layer, head)."""
-    right, loss = importance.whole.mean.tolist()
-    start = pd.DataFrame({"removed": [0], "accuracy": right, "loss": loss, "accuracy_drop": 0.0, "loss_increase": 0.0})
-    steps = [start]
+def pruning_frame(
+    importance: Importance, order: Sequence[tuple[Head, Moments | None]], *, population: bool
+) -> pd.DataFrame:
+    """How the model does with ever fewer heads: `removed` so many, the last of them (layer, head); `accuracy` and
+    `loss` where it has them, and what is lost. NaN where that was not measured."""
+    effects = {name: k for k, name in enumerate(importance.effects) if name not in COUNTED}
+    steps = [pd.DataFrame({"removed": [0]} | dict.fromkeys(effects, 0.0))]
     for number, ((layer, head), m) in enumerate(order, start=1):
-        one = paired(
-            Moments(*(getattr(m, f)[None] for f in ("count", "mean", "m2", "low", "high"))),
-            {"accuracy_drop": 0, "loss_increase": 1},
-            population=population,
-        )
-        one["accuracy"], one["loss"] = right - one["accuracy_drop"], loss + one["loss_increase"]
-        steps.append(one.assign(removed=number, layer=layer, head=head))
-    ends = [f"{name}{end}" for name in ("accuracy_drop", "loss_increase") for end in ("", "_ci_low", "_ci_high")]
-    table = pd.concat(steps, ignore_index=True).reindex(columns=["removed", "layer", "head", "accuracy", "loss", *ends])
-    return table.astype({"layer": "Int64", "head": "Int64"})
+        one = pd.DataFrame({"removed": [number], "layer": layer, "head": head})
+        if m is not None:
+            one = one.join(
+                paired(Moments(*(getattr(m, f.name)[None] for f in fields(m))), effects, population=population)
+            )
+        steps.append(one)
+    table = pd.concat(steps, ignore_index=True).astype({"layer": "Int64", "head": "Int64"})
+    as_a_whole = ["accuracy", "loss"] if "loss_increase" in effects else []
+    if as_a_whole:
+        right, loss = importance.whole.mean.tolist()
+        table["accuracy"], table["loss"] = right - table["accuracy_drop"], loss + table["loss_increase"]
+    ends = [f"{name}{end}" for name in effects for end in ("", "_ci_low", "_ci_high")]
+    return table[["removed", "layer", "head", *as_a_whole, *ends]]
 
 
 def similarity_frame(importance: Importance, similarities: "Similarities") -> pd.DataFrame:

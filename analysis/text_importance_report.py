@@ -33,13 +33,17 @@ def what_texts_lose(folder: Folder) -> Section | None:
     main = measured_first(table)
     zero, mean = of_method(table, "zero"), of_method(table, "mean")
     found = [extremes(zero, main), by_layer(zero, main), by_mean(zero, mean, main), in_order(zero)]
+    captions = {"importance": FIGURES["importance"]}
+    if (pruning := folder.table("pruning")) is not None:
+        found.append(how_many(pruning, main))
+        captions["pruning"] = FIGURES["pruning_in_order"]
     return Section(
         "importance",
         "What is lost without each head",
         f"{measured_on(folder, record)} {PURPOSES[main]} A head is removed by replacing its output, and the same texts "
         f"are run again. {interval_words(record)}",
         findings=[finding for finding in found if finding],
-        pictures=pictures(folder, {"importance": FIGURES["importance"]}),
+        pictures=pictures(folder, captions),
         table=importance_table(table),
     )
 
@@ -109,6 +113,17 @@ def in_order(zero: pd.DataFrame) -> Finding | None:
         f"{ranks.iloc[0]:.4f} without it, and {ranks.median():.4f} without the "
         "head in the middle.",
     )
+
+
+def how_many(pruning: pd.DataFrame, main: str) -> Finding | None:
+    """What is lost without the quarter and the half of the heads that cost least alone."""
+    heads = len(pruning) - 1
+    measured = pruning[pruning[main].notna()].set_index("removed")
+    parts = [(share, measured.index[measured.index <= heads * share].max()) for share in (0.25, 0.5)]
+    told = [f"without the {n} that cost least alone, {costs(measured.loc[n])}" for _, n in parts if n]
+    if not told:
+        return None
+    return Finding("Many at once", f"Of {heads} heads, {'; '.join(told)}.")
 
 
 def importance_table(table: pd.DataFrame) -> Table:

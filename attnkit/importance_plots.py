@@ -26,6 +26,14 @@ EFFECTS = {  # what a head may cost, in the order in which it is drawn
     "similarity_change": "similarity of two texts: mean |change of the cosine|",
     "embedding_change": "embedding of a text: 1 − cosine",
 }
+PRUNED = {
+    "accuracy": "accuracy",
+    "loss": "loss (nats)",
+    "answers_changed": "answers that change",
+    "divergence": "divergence (nats)",
+    "similarity_change": "change of the cosine",
+    "embedding_change": "1 − cosine",
+}
 BEYOND = {
     "accuracy_beyond_sum": "accuracy lost beyond the sum",
     "loss_beyond_sum": "loss increase beyond the sum (nats)",
@@ -100,21 +108,31 @@ def importance_grid(frame: pd.DataFrame) -> Figure:
 
 
 def pruning(frame: pd.DataFrame) -> Figure:
-    """Draw how the model does as one head after the other is removed, from `pruning`."""
-    figure = new_figure(max(6.4, 0.62 * len(frame) + 1.6), 4.6, "constrained")
-    panels = figure.subplots(2, 1, sharex=True)
-    x = frame["removed"].to_numpy()
-    for ax, value in zip(panels, ("accuracy", "loss"), strict=True):
-        ax.plot(x, frame[value], color=GROUP_COLOURS[0], marker="o", markersize=5, linewidth=1.4)
-        dress(ax, y="accuracy" if value == "accuracy" else "loss (nats)")
+    """Draw how the model does as one head after the other is removed, from `pruning`.
+
+    Its accuracy and loss, or where it has none what is lost; of many heads without their names.
+    """
+    values = [value for value in ("accuracy", "loss") if value in frame] or [e for e in EFFECTS if e in frame]
+    named = len(frame) <= MANY + 1
+    figure = new_figure(max(6.4, 0.62 * len(frame) + 1.6) if named else 8.0, 2.3 * len(values), "constrained")
+    panels = figure.subplots(len(values), 1, sharex=True)
+    for ax, value in zip(panels, values, strict=True):
+        rows = frame[frame[value].notna()]
+        ax.plot(rows["removed"], rows[value], color=GROUP_COLOURS[0], marker="o", markersize=5, linewidth=1.4)
+        dress(ax, y=PRUNED[value])
         ax.spines[["right", "top"]].set_visible(False)
         ax.grid(axis="y", color=FAINT, linewidth=0.3, alpha=0.5)
-    panels[0].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-    panels[1].set_yscale("log")
-    heads = frame[["layer", "head"]].iloc[1:].astype(int).to_numpy()  # read from a file they are 1.0 and not 1
-    ticks = ["none"] + [f"+ {layer}.{head}" for layer, head in heads]
-    panels[1].set_xticks(x, ticks, size=8, rotation=90 if len(x) > MAX_WRITTEN else 0, **TEXT)
-    panels[1].set_xlabel("heads removed so far (layer.head), one after the other", size=10, **TEXT)
+        if value in ("accuracy", *SHARES):
+            ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+        if value == "loss":
+            ax.set_yscale("log")
+    last = "heads removed so far"
+    if named:
+        heads = frame[["layer", "head"]].iloc[1:].astype(int).to_numpy()  # read from a file they are 1.0 and not 1
+        ticks = ["none"] + [f"+ {layer}.{head}" for layer, head in heads]
+        x, last = frame["removed"].to_numpy(), f"{last} (layer.head), one after the other"
+        panels[-1].set_xticks(x, ticks, size=8, rotation=90 if len(x) > MAX_WRITTEN else 0, **TEXT)
+    panels[-1].set_xlabel(last, size=10, **TEXT)
     return figure
 
 

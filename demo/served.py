@@ -165,7 +165,7 @@ def run(
     (N, C) or (N, D), float64. `see` is handed every attention call, with the outputs as they went on.
     """
     from attnkit.hf import attending, fused, whole
-    from attnkit.hfimportance import embeddings
+    from attnkit.hftrials import embeddings
     from attnkit.pretrained import inputs_of
 
     def attend(site: Site) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch.nn.functional import cosine_similarity, cross_entropy, kl_div
 from transformers.pytorch_utils import Conv1D
 
-from attnkit import hf, hfimportance
+from attnkit import hf, hfimportance, hftrials
 from attnkit.ablation import replaced
 from attnkit.hfimportance import measure_importance
 from attnkit.replay import Layers, Replay
@@ -193,7 +193,7 @@ def test_texts_side_by_side_in_threads_of_their_own_are_worth_the_same(kind, mon
     model = build("bert").double() if kind == "embedding" else with_head(kind, "gpt2" if kind == "language" else "bert")
     batch, told = texts(labels=kind == "classifier"), []
     whole, pairs = measure_importance(model, cut(batch, 7))
-    monkeypatch.setattr(hfimportance, "TOKENS", 14)
+    monkeypatch.setattr(hftrials, "TOKENS", 14)
 
     torch.set_num_threads(2)
     try:
@@ -294,7 +294,7 @@ def test_what_cannot_be_measured_is_refused_in_words():
 
 def test_no_more_tokens_run_side_by_side_than_there_may_be(monkeypatch):
     """One text alone may have more: nothing is cut."""
-    monkeypatch.setattr(hfimportance, "TOKENS", 12)
+    monkeypatch.setattr(hftrials, "TOKENS", 12)
     model, sizes = build("bert"), []
     model.embeddings.register_forward_hook(lambda *given: sizes.append(tuple(given[-1].shape[:2])))
 

@@ -49,7 +49,11 @@ def test_the_command_writes_a_row_per_head_and_method_and_its_section(kind, tmp_
     measured = [c for c in table.columns if not c.endswith(("_ci_low", "_ci_high"))]
     assert measured == ["layer", "head", "method", "n", *COLUMNS[kind]]
     assert set(table["n"]) == {5 if kind == "language" else 7}  # texts of one token have no next
-    assert sorted(p.name for p in (out / "figures").glob("*.png")) == ["importance.png", "predictors.png"]
+    assert sorted(p.name for p in (out / "figures").glob("*.png")) == [
+        "importance.png",
+        "predictors.png",
+        "pruning.png",
+    ]
     assert set(pd.read_csv(out / "predictors.csv")["effect"]) <= set(COLUMNS[kind])
     assert unexplained(Folder.open(out), [study.DICTIONARY for study in STUDIES]) == []
     page = (out / "report.html").read_text(encoding="utf-8")
