@@ -252,6 +252,8 @@ def bits(sequence):
 def faults(page):
     """(rule, element) of each serious or critical fault, after axe has looked at every text's contrast."""
     page.evaluate(AXE)
+    # A colour on its way is paler than where it ends.
+    page.wait_for_function("!document.getAnimations().some((animation) => animation instanceof CSSTransition)")
     found = page.evaluate("axe.run(document)")
     looked_at = [rule for rule in found["passes"] + found["violations"] if rule["id"] == "color-contrast"]
     assert sum(len(rule["nodes"]) for rule in looked_at) > 30
