@@ -27,11 +27,6 @@ FIGURES = {  # the beginning of a file's name: a title, and what to see
         "Always the head goes without which the loss is then lowest (of many sequences, on about 4,096 of them; the "
         "numbers are of all). How long the line stays flat tells how many heads the model could do without.",
     ),
-    "pruning_in_order": (
-        "One head after the other",
-        "Those heads go first that cost least alone (Michel et al. 2019); what is lost is measured at sixteen points. "
-        "How long the line stays flat tells how many heads the model could do without.",
-    ),
     "pairs": (
         "Two heads at once",
         "Red: removing both costs more than the sum of what each costs alone, so each covers for the other. Blue: it "
@@ -43,6 +38,11 @@ FIGURES = {  # the beginning of a file's name: a title, and what to see
         "bars are 95 % intervals. Bars that cross 0 tell nothing either way.",
     ),
 }
+IN_ORDER = (  # of "pruning", where the order is not searched for
+    "One head after the other",
+    "Those heads go first that cost least alone (Michel et al. 2019); what is lost is measured at sixteen points. How "
+    "long the line stays flat tells how many heads the model could do without.",
+)
 DICTIONARY = Dictionary(
     tables=("head_importance", "head_importance_statistics", "pairs", "pruning", "predictors"),
     columns={
@@ -98,8 +98,9 @@ def what_is_lost(folder: Folder) -> Section | None:
         found.append(covering(pairs, zero))
     if (pruning := folder.table("pruning")) is not None:
         found.append(how_few(pruning, int(record["sequences"])))
-    searched = "pruning_in_order" if "pruned" in record else "pruning"
-    captions = {"importance": FIGURES["importance"], "pairs": FIGURES["pairs"], "pruning": FIGURES[searched]}
+    captions = {kind: FIGURES[kind] for kind in ("importance", "pairs", "pruning")}
+    if "pruned" in record:
+        captions["pruning"] = IN_ORDER
     return Section(
         "importance",
         "What is lost without each head",

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.findings import Finding, Head, at_start, name
-from analysis.importance_report import FIGURES, METHOD_WORDS, interval_words, nats, of_method
+from analysis.importance_report import FIGURES, IN_ORDER, METHOD_WORDS, interval_words, nats, of_method
 from analysis.page import Cell, Folder, Section, Table, measured_on, percent, pictures, value_cell
 from attnkit import importance_plots
 from attnkit.labels import number
@@ -36,7 +36,7 @@ def what_texts_lose(folder: Folder) -> Section | None:
     captions = {"importance": FIGURES["importance"]}
     if (pruning := folder.table("pruning")) is not None:
         found.append(how_many(pruning, main))
-        captions["pruning"] = FIGURES["pruning_in_order"]
+        captions["pruning"] = IN_ORDER
     return Section(
         "importance",
         "What is lost without each head",
