@@ -237,11 +237,11 @@ def how_few(pruning: pd.DataFrame, n: int) -> Finding | None:
     kept = pruning[pruning["accuracy"] > start - COSTLY]
     last, heads = int(kept["removed"].max()), len(pruning) - 1
     gone = [(int(row["layer"]), int(row["head"])) for _, row in pruning.iloc[1 : last + 1].iterrows()]
-    if not last:
-        return Finding(
-            "All are needed", f"Whichever head goes first, at least {percent(COSTLY)} of the answers are lost."
-        )
     measured = pruning[pruning["accuracy"].notna()].set_index("removed")["accuracy"]
+    if not last:
+        first = int(measured.index[1])
+        who = "Whichever head goes first" if first == 1 else f"Without the {first} heads that cost least alone"
+        return Finding("All are needed", f"{who}, at least {percent(COSTLY)} of the answers are lost.")
     text = f"{last} of {heads} heads can go together for less than {percent(COSTLY)} of the answers: {names(gone)}."
     rest = f" The accuracy is then {percent(measured[last])}"
     if last < heads:

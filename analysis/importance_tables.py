@@ -1,7 +1,6 @@
 """The tables of what heads are worth, and which statistic of a head foretells it."""
 
 from collections.abc import Sequence
-from dataclasses import fields
 from functools import cache
 from itertools import permutations
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from scipy import stats
 
 from attnkit import importance_plots
 from attnkit.ablation import Head
-from attnkit.importance import Importance
+from attnkit.importance import Importance, at
 from attnkit.moments import Moments
 from attnkit.tables import Z95
 
@@ -95,9 +94,7 @@ def pruning_frame(
     for number, ((layer, head), m) in enumerate(order, start=1):
         one = pd.DataFrame({"removed": [number], "layer": layer, "head": head})
         if m is not None:
-            one = one.join(
-                paired(Moments(*(getattr(m, f.name)[None] for f in fields(m))), effects, population=population)
-            )
+            one = one.join(paired(at(m, None), effects, population=population))
         steps.append(one)
     table = pd.concat(steps, ignore_index=True).astype({"layer": "Int64", "head": "Int64"})
     as_a_whole = ["accuracy", "loss"] if "loss_increase" in effects else []

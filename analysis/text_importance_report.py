@@ -119,8 +119,8 @@ def how_many(pruning: pd.DataFrame, main: str) -> Finding | None:
     """What is lost without the quarter and the half of the heads that cost least alone."""
     heads = len(pruning) - 1
     measured = pruning[pruning[main].notna()].set_index("removed")
-    parts = [(share, measured.index[measured.index <= heads * share].max()) for share in (0.25, 0.5)]
-    told = [f"without the {n} that cost least alone, {costs(measured.loc[n])}" for _, n in parts if n]
+    removed = [measured.index[measured.index <= heads * share].max() for share in (0.25, 0.5)]
+    told = [f"without the {n} that cost least alone, {costs(measured.loc[n])}" for n in removed if n]
     if not told:
         return None
     return Finding("Many at once", f"Of {heads} heads, {'; '.join(told)}.")

@@ -152,16 +152,12 @@ def of_kind(
     layers: Layers, kind: str, importance: Importance, similarities: Similarities | None
 ) -> tuple[Importance, Similarities | None]:
     """The same of one kind of attention alone, layer by layer."""
-    at = [number for number, (of, _) in enumerate(layers.sites) if of == kind]
-
-    def some(m: Moments) -> Moments:
-        return Moments(*(getattr(m, f.name)[at] for f in fields(Moments)))
-
-    of_head = {method: some(m) for method, m in importance.of_head.items()}
-    kept = replace(importance, of_head=of_head, draw=some(importance.draw))
+    here = [number for number, (of, _) in enumerate(layers.sites) if of == kind]
+    of_head = {method: at(m, here) for method, m in importance.of_head.items()}
+    kept = replace(importance, of_head=of_head, draw=at(importance.draw, here))
     if similarities is None:
         return kept, None
-    return kept, replace(similarities, changed={name: t[:, at] for name, t in similarities.changed.items()})
+    return kept, replace(similarities, changed={name: t[:, here] for name, t in similarities.changed.items()})
 
 
 # ---------------------------------------------------------------- the texts

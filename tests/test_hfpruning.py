@@ -119,12 +119,15 @@ def test_sentences_say_what_the_table_says():
     lost = [0, np.nan, 0.1, np.nan, 0.2, np.nan, 0.3, np.nan, 2]
 
     text = how_many(table.assign(loss_increase=lost), "loss_increase").text
+    none = how_few(table.assign(accuracy=[1, np.nan, 0.75, *[np.nan] * 5, 0.5]), 4)
     few = how_few(table.assign(accuracy=[1, np.nan, 1, np.nan, 1, np.nan, 0.75, np.nan, 0.5]), 4).text
 
     assert text.replace(NO_BREAK, " ") == (
         "Of 8 heads, without the 2 that cost least alone, the loss per token rises by 0.100 nats; without the 4 that "
         "cost least alone, the loss per token rises by 0.200 nats."
     )
+    assert none.topic == "All are needed"
+    assert none.text.startswith("Without the 2 heads that cost least alone, at least 0.1")
     assert few.replace(NO_BREAK, " ") == (
         "4 of 8 heads can go together for less than 0.1 % of the answers: layer 0, heads 0, 1, 2 and 3. The accuracy "
         "is then 100 %, and 75.0 % with 2 more."
